@@ -1,0 +1,1 @@
+"""Workload in, plan out. Pure: no clock, network, environment or process."""

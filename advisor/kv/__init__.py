@@ -1,0 +1,1 @@
+"""How vLLM lays out the KV cache: specs, block size, groups, blocks."""

@@ -1,0 +1,1 @@
+"""Rules: what is wrong with a configuration, why, and the one change that helps."""
