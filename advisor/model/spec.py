@@ -1,0 +1,123 @@
+"""What a model caches, layer by layer, before any engine setting: no dtype, block size or rank in it."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+AttentionKind = Literal["full", "sliding", "chunked", "cross", "encoder_only"]
+StateKind = Literal["mamba1", "mamba2", "gdn", "kda", "linear", "short_conv"]
+
+
+class AttentionCache(msgspec.Struct, frozen=True, kw_only=True):
+    """Keys and values of one attention layer.
+
+    `span_tokens` is the window (sliding) or the chunk (chunked); None for the other kinds. `num_heads` counts the
+    query heads and decides which tensor-parallel sizes are possible; `num_kv_heads` is the whole model's.
+    """
+
+    kind: AttentionKind
+    num_heads: int
+    num_kv_heads: int
+    head_size: int
+    head_size_v: int
+    span_tokens: int | None = None
+    states_per_token: int = 1  # Whisper-like block pooling stores several states a token
+
+
+class MlaCache(msgspec.Struct, frozen=True, kw_only=True):
+    """The latent of one MLA layer (`head_size` = kv_lora_rank + qk_rope_head_dim), the same on every rank."""
+
+    head_size: int
+    num_heads: int
+
+
+class IndexerCache(msgspec.Struct, frozen=True, kw_only=True):
+    """The sparse indexer's cache beside an MLA layer (DeepSeek-V3.2, GLM-5): uint8, not divided by TP."""
+
+    bytes_per_token: int
+
+
+class StateCache(msgspec.Struct, frozen=True, kw_only=True):
+    """A recurrent state of one layer: its size does not grow with the length of the request.
+
+    `sizes` are the numbers its shapes are made of, named as in vLLM's mamba_utils (see advisor/kv/states.py).
+    """
+
+    kind: StateKind
+    sizes: dict[str, int]
+
+
+LayerCache = AttentionCache | MlaCache | IndexerCache | StateCache
+
+
+class Layer(msgspec.Struct, frozen=True):
+    """One decoder layer; `caches` is empty where it shares another layer's cache or has none."""
+
+    index: int
+    caches: tuple[LayerCache, ...]
+
+
+class KvScheme(msgspec.Struct, frozen=True, kw_only=True):
+    """What the checkpoint says about its KV cache: the dtype `auto` becomes, and whether scales come with it."""
+
+    dtype: str | None = None  # "fp8", "fp8_e4m3", "nvfp4"
+    calibrated: bool = False
+
+
+class Quantization(msgspec.Struct, frozen=True, kw_only=True):
+    """The checkpoint's own weight quantisation, as vLLM names the method; None for none."""
+
+    method: str | None = None
+    weight_bits: int | None = None
+    group_size: int | None = None
+    kv: KvScheme = KvScheme()
+
+
+class MaxLength(msgspec.Struct, frozen=True, kw_only=True):
+    """The longest sequence the model was made for, and the config key that says so."""
+
+    tokens: int
+    key: str
+
+
+class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything about a model that decides its KV cache and which engine settings it allows."""
+
+    id: str
+    architecture: str
+    model_type: str
+    layers: tuple[Layer, ...]
+    hidden_size: int
+    intermediate_size: int | None  # dense MLP width; None where every layer is MoE or has none
+    vocab_size: int
+    num_heads: int
+    num_kv_heads: int
+    head_size: int
+    dtype: str  # "bfloat16", "float16", "float32": what vLLM's dtype=auto becomes on a GPU that has bf16
+    config_dtype: str | None  # what the config states, None where absent
+    max_length: MaxLength
+    quantization: Quantization = Quantization()
+    num_experts: int = 0
+    experts_per_token: int = 0
+    moe_intermediate_size: int | None = None
+    shared_expert_size: int = 0
+    sliding_window: int | None = None  # whole-model window, or the window of its sliding layers
+    uses_mla: bool = False
+    is_sparse_mla: bool = False
+    is_multimodal: bool = False
+    is_hybrid: bool = False  # has state layers beside attention
+    is_attention_free: bool = False
+    is_encoder_decoder: bool = False
+    is_pooling: bool = False
+    has_sinks: bool = False  # attention sinks (gpt-oss)
+    qk_norm: bool = False
+    num_nextn_layers: int = 0  # MTP layers in the checkpoint, loaded only when speculating
+    state_dtype: str | None = None  # the config's own dtype for recurrent states
+    notes: tuple[str, ...] = ()
+
+    @property
+    def num_layers(self) -> int:
+        """Decoder layers, caching or not: what pipeline parallel splits."""
+        return len(self.layers)
