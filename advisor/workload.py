@@ -1,4 +1,4 @@
-"""What the user wrote: the load, the model, the GPU, the policy, the pins. Values only; reading is in workload_yaml."""
+"""What the user wrote: the load, the model, the GPU, the policy, the pins. Reading it is in workload_yaml."""
 
 from __future__ import annotations
 
@@ -93,5 +93,8 @@ class WorkloadFile(msgspec.Struct, frozen=True, kw_only=True):
     policy: Policy = Policy()
     engine: dict[str, Any] = {}
     gate: dict[str, Any] = {}
+    name: str | None = None
     description: str | None = None
-    lines: dict[str, int] = {}  # dotted key -> line in the file, for messages of later stages
+    origin: str | None = None  # where the percentiles come from, in words
+    plan: dict[str, Any] | None = None  # a plan saved beside the workload, kept as written
+    lines: dict[str, int] = {}  # dotted key -> 1-based line in the file, for messages of later stages
