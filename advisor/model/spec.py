@@ -98,6 +98,7 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
     dtype: str  # "bfloat16", "float16", "float32": what vLLM's dtype=auto becomes on a GPU that has bf16
     config_dtype: str | None  # what the config states, None where absent
     max_length: MaxLength
+    default_max_model_len: int  # what vLLM takes when nothing is set
     quantization: Quantization = Quantization()
     num_experts: int = 0
     experts_per_token: int = 0
@@ -113,8 +114,12 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
     is_pooling: bool = False
     has_sinks: bool = False  # attention sinks (gpt-oss)
     qk_norm: bool = False
+    is_mm_prefix: bool = False  # image spans attend both ways (Gemma 3, PaliGemma)
     num_nextn_layers: int = 0  # MTP layers in the checkpoint, loaded only when speculating
     state_dtype: str | None = None  # the config's own dtype for recurrent states
+    state_chunk_tokens: int | None = None  # Mamba-2's chunk, which cache mode "all" aligns to
+    since: tuple[int, int, int] | None = None  # first vLLM release with this architecture, where it matters
+    until: tuple[int, int, int] | None = None  # first release without it
     notes: tuple[str, ...] = ()
 
     @property
