@@ -19,6 +19,15 @@ from advisor.units import GIB
 from advisor.versions import Version
 
 
+class Violation(msgspec.Struct, frozen=True, kw_only=True):
+    """A pinned argument that vLLM refuses, although the layout it would give is still known."""
+
+    code: str
+    message: str
+    hint: str = ""
+    source: str = ""
+
+
 class Engine(msgspec.Struct, frozen=True, kw_only=True):
     """Effective engine arguments, under vLLM's own names. `pinned` holds what the user set, as given."""
 
@@ -51,8 +60,10 @@ class Engine(msgspec.Struct, frozen=True, kw_only=True):
     num_speculative_tokens: int = 0
     max_in_flight_tokens: int = 0  # tokens scheduled and not yet settled: what sliding layers keep besides the window
     pinned: dict[str, Any] = {}
+    violations: tuple[Violation, ...] = ()
 
 
+_STATES_ON_V1 = (0, 10)
 _MODE_ALL_KINDS = frozenset({"mamba1", "mamba2"})
 
 
@@ -72,7 +83,7 @@ def resolve_engine(model: ModelSpec, gpu: Gpu, version: Version, pins: dict[str,
     seqs, batched = batch_sizes(gpu, version, pins, max_model_len, chunked=chunked, ranks=tp * pp)
     asynchronous = bool(_default(pins, "async_scheduling", not model.is_pooling)) and not gpu.is_cpu
     kv_dtype = str(pins.get("kv_cache_dtype") or "auto")
-    return Engine(
+    engine = Engine(
         version=version,
         gpu=gpu,
         max_model_len=max_model_len,
@@ -103,6 +114,7 @@ def resolve_engine(model: ModelSpec, gpu: Gpu, version: Version, pins: dict[str,
         max_in_flight_tokens=batched * _concurrent_batches(model, gpu, version, pp, asynchronous=asynchronous),
         pinned=dict(pins),
     )
+    return msgspec.structs.replace(engine, violations=_violations(model, engine))
 
 
 def _default(pins: dict[str, Any], key: str, default: Any) -> Any:
@@ -124,6 +136,13 @@ def _check_architecture(model: ModelSpec, version: Version) -> None:
             f"vLLM {version} no longer has {model.architecture}",
             hint=f"use a vLLM before {'.'.join(map(str, model.until))}",
             source="vLLM model_executor/models/registry.py",
+        )
+    if (model.is_hybrid or model.is_attention_free) and version < _STATES_ON_V1:
+        raise EngineRefuses(
+            "states-on-v0",
+            f"vLLM {version} runs models with recurrent states on its old engine only",
+            hint="use vLLM 0.10 or newer",
+            source="vLLM 0.9 engine/arg_utils.py: _is_v1_supported_oracle",
         )
 
 
@@ -189,15 +208,23 @@ def _max_model_len(model: ModelSpec, pins: dict[str, Any]) -> int:
     asked = pins.get("max_model_len")
     if asked is None or asked in (-1, "auto"):
         return model.default_max_model_len
-    if int(asked) > model.max_length.tokens and not pins.get("hf_overrides"):
-        raise EngineRefuses(
-            "max-model-len-beyond-model",
-            f"max_model_len {asked} is more than the {model.max_length.tokens} this model was made for "
-            f"({model.max_length.key})",
-            hint=f"at most {model.max_length.tokens}; a longer context is the model owner's decision (rope scaling)",
-            source="vLLM config/model.py: _get_and_verify_max_len",
-        )
     return int(asked)
+
+
+def _violations(model: ModelSpec, engine: Engine) -> tuple[Violation, ...]:
+    found = []
+    longest = model.max_length
+    if engine.max_model_len > longest.tokens and not engine.pinned.get("hf_overrides"):
+        found.append(
+            Violation(
+                code="max-model-len-beyond-model",
+                message=f"max_model_len {engine.max_model_len} is more than the {longest.tokens} this model was made "
+                f"for ({longest.key})",
+                hint=f"at most {longest.tokens}; a longer context (rope scaling) is a decision of its own",
+                source="vLLM config/model.py: _get_and_verify_max_len",
+            )
+        )
+    return tuple(found)
 
 
 def _prefix_caching(model: ModelSpec, version: Version) -> bool:

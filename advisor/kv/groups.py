@@ -166,7 +166,10 @@ def _uniform_page_groups(named: list[Named], version: Version) -> list[LayerGrou
     groups = []
     for bucket in buckets:
         count = ceil_div(len(bucket), size)
-        groups += [LayerGroup(members=tuple(bucket[i::count])) for i in range(count)]
+        for i in range(count):
+            # up to 0.10 consecutive layers shared a group; since then they are dealt out in turn
+            members = bucket[i * size : (i + 1) * size] if version < (0, 11) else bucket[i::count]
+            groups.append(LayerGroup(members=tuple(members)))
     return groups
 
 

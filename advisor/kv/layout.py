@@ -24,6 +24,8 @@ from advisor.versions import Version
 
 _NULL_BLOCK_CHECKED = (0, 29)  # from here the start check leaves the null block out
 _PRINTED_BY_REQUEST = (0, 20, 1)  # from here the printed size is concurrency x max_model_len
+_HYBRID_MANAGER = (0, 9, 1)  # before it, sliding layers were laid out as full ones
+_CHUNKED_GROUPS = (0, 14)  # before it, chunked-local layers turned the hybrid manager off
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):
@@ -268,7 +270,11 @@ def _check_block_size(engine: Engine, backend: Backend) -> None:
 
 def _hybrid_disabled(model: ModelSpec, engine: Engine) -> bool:
     chunked = any(getattr(c, "kind", "") == "chunked" for layer in model.layers for c in layer.caches)
-    return engine.disable_hybrid_kv_cache_manager or (chunked and engine.version < (0, 14))
+    return (
+        engine.disable_hybrid_kv_cache_manager
+        or engine.version < _HYBRID_MANAGER
+        or (chunked and engine.version < _CHUNKED_GROUPS)
+    )
 
 
 def _project(groups: Sequence[LayerGroup], owners: Sequence[int], first: int, end: int) -> list[list[LayerSpec]]:

@@ -141,7 +141,7 @@ def _spec(cache: LayerCache, model: ModelSpec, engine: Engine, sizing: Sizing) -
         return _attention_spec(cache, engine, sizing)
     if isinstance(cache, MlaCache):
         return LayerSpec(
-            kind="MLAAttentionSpec",
+            kind="MLAAttentionSpec" if engine.version >= (0, 11) else "FullAttentionSpec",
             block_size=sizing.block_size,
             bytes_per_token=latent_bytes_per_token(engine.cache_dtype, engine.dtype, cache.head_size),
             shape=(cache.head_size,),

@@ -94,7 +94,7 @@ def read_model(facts: ModelFacts, version: Version) -> ModelSpec:
         num_nextn_layers=cfg.count("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules"),
         state_dtype=_state_dtype(cfg),
         state_chunk_tokens=cfg.optional_size("mamba_chunk_size", "chunk_size"),
-        since=entry.since,
+        since=_since(name, entry, cfg),
         until=entry.until,
         notes=facts.notes,
         num_heads=heads,
@@ -119,6 +119,13 @@ def _heads(caches: list[LayerCache]) -> tuple[int, int, int]:
         if isinstance(cache, MlaCache):
             return cache.num_heads, 1, cache.head_size
     return 0, 0, 0
+
+
+def _since(name: str, entry: known.Architecture, cfg: ConfigView) -> tuple[int, int, int] | None:
+    """The architecture's first release; Nemotron-H with experts came later than Nemotron-H."""
+    if name == "NemotronHForCausalLM" and cfg.count("n_routed_experts", "num_experts"):
+        return (0, 11, 0)
+    return entry.since
 
 
 def _width(cfg: ConfigView, *keys: str) -> int | None:
