@@ -79,6 +79,13 @@ def _attention(model: ModelSpec, cap: tuple[int, int], version: Version, cache_d
             f"{cache_dtype} is a layout of sparse MLA models",
             hint="set kv_cache_dtype: auto or fp8",
         )
+    if model.uses_alibi and cache_dtype in ("fp8", "fp8_e4m3"):
+        raise EngineRefuses(
+            "kv-fp8-alibi",
+            "models with ALiBi positions have no fp8 KV cache in FlashAttention",
+            hint="set kv_cache_dtype: auto",
+            source="vLLM v1/attention/backends/fa_utils.py: get_flash_attn_version",
+        )
     if cache_dtype in PER_TOKEN_HEAD or cache_dtype == "fp8_e5m2" or cap < (8, 0) or dtype == "float32":
         return Backend(name="TRITON_ATTN", base=16)
     if cap[0] == 9 and version >= (0, 30) and cache_dtype in ("fp8", "fp8_e4m3") and _has_head(model, 512):

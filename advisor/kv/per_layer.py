@@ -116,7 +116,8 @@ def _attention_bytes_per_token(model: ModelSpec, engine: Engine) -> int:
 
 def _bytes_per_token(cache: AttentionCache, engine: Engine) -> int:
     heads = heads_per_rank(cache.num_heads, cache.num_kv_heads, engine.tensor_parallel_size)
-    per_head = attention_bytes_per_head_token(engine.cache_dtype, engine.dtype, cache.head_size, cache.head_size_v)
+    dtype = "auto" if cache.ignores_cache_dtype else engine.cache_dtype
+    per_head = attention_bytes_per_head_token(dtype, engine.dtype, cache.head_size, cache.head_size_v)
     return heads * per_head * cache.states_per_token
 
 

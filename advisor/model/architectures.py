@@ -34,6 +34,7 @@ class Architecture(msgspec.Struct, frozen=True, kw_only=True):
     encoder_decoder: bool = False
     sinks: bool = False
     qk_norm: bool = False
+    alibi: bool = False
 
 
 def _family(read: Reader, names: str, **more: object) -> dict[str, Architecture]:
@@ -57,18 +58,25 @@ ARCHITECTURES: dict[str, Architecture] = {
         "GraniteSWAForCausalLM GraniteMoeSWAForCausalLM IQuestCoderForCausalLM TeleChat3ForCausalLM "
         "MiniMaxM2ForCausalLM OlmoeForCausalLM FlexOlmoForCausalLM Dots1ForCausalLM ArcticForCausalLM "
         "GritLM QWenLMHeadModel Ministral3ForCausalLM Step1ForCausalLM Param2MoEForCausalLM "
-        "HyperCLOVAXForCausalLM NanoChatForCausalLM VaultGemmaForCausalLM",
+        "HyperCLOVAXForCausalLM NanoChatForCausalLM VaultGemmaForCausalLM MinistralForCausalLM "
+        "Jais2ForCausalLM BitNetForCausalLM SarvamMoEForCausalLM",
     ),
     **_family(a.read_llama_like, "Olmo2ForCausalLM", qk_norm=True),
     **_family(
         a.read_full,
         "GemmaForCausalLM GlmForCausalLM Glm4ForCausalLM Ernie4_5ForCausalLM Ernie4_5_MoeForCausalLM "
         "SeedOssForCausalLM Grok1ModelForCausalLM Grok1ForCausalLM BailingMoeForCausalLM BailingMoeV2ForCausalLM "
-        "MiMoForCausalLM GPTNeoXForCausalLM PanguEmbeddedForCausalLM Plamo3ForCausalLM",
+        "GPTNeoXForCausalLM PanguEmbeddedForCausalLM",
     ),
-    **_family(a.read_full, "Glm4MoeForCausalLM HunYuanDenseV1ForCausalLM HYV3ForCausalLM", qk_norm=True),
-    **_family(u.read_hunyuan_moe, "HunYuanMoEV1ForCausalLM", qk_norm=True),
-    **_family(a.read_qwen2, "Qwen2ForCausalLM Qwen2MoeForCausalLM Qwen2ForRewardModel Qwen2ForProcessRewardModel"),
+    **_family(
+        a.read_full,
+        "Glm4MoeForCausalLM HunYuanDenseV1ForCausalLM HunYuanMoEV1ForCausalLM HYV3ForCausalLM",
+        qk_norm=True,
+    ),
+    **_family(
+        a.read_qwen2,
+        "Qwen2ForCausalLM Qwen2MoeForCausalLM Qwen2ForRewardModel Qwen2ForProcessRewardModel MiMoForCausalLM",
+    ),
     **_family(a.read_qwen2, "Qwen3ForCausalLM Qwen3MoeForCausalLM", qk_norm=True),
     # windows by a rule of the family
     **_family(a.every_nth_full(2), "Gemma2ForCausalLM"),
@@ -89,12 +97,14 @@ ARCHITECTURES: dict[str, Architecture] = {
     # heads counted in their own way
     **_family(
         a.read_mha,
-        "GPT2LMHeadModel OPTForCausalLM BloomForCausalLM GPTJForCausalLM BaichuanForCausalLM BaiChuanForCausalLM",
+        "GPT2LMHeadModel OPTForCausalLM GPTJForCausalLM BaichuanForCausalLM BaiChuanForCausalLM",
     ),
+    **_family(a.read_mha, "BloomForCausalLM", alibi=True),
     **_family(a.read_falcon, "FalconForCausalLM RWForCausalLM"),
     **_family(a.read_multi_query, "GPTBigCodeForCausalLM"),
     **_family(a.read_chatglm, "ChatGLMModel ChatGLMForConditionalGeneration"),
-    **_family(a.read_attn_config, "MPTForCausalLM MptForCausalLM DbrxForCausalLM"),
+    **_family(a.read_attn_config, "MPTForCausalLM MptForCausalLM", alibi=True),
+    **_family(a.read_attn_config, "DbrxForCausalLM"),
     **_family(u.read_nemotron_nas, "DeciLMForCausalLM"),
     **_family(u.read_step3p5, "Step3p5ForCausalLM Step3p7FlashForCausalLM", since=(0, 16, 0)),
     **_family(u.read_step3, "Step3TextForCausalLM", since=(0, 10, 1)),
@@ -103,7 +113,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     **_family(
         m.read_deepseek,
         "DeepseekV2ForCausalLM DeepseekV3ForCausalLM MistralLarge3ForCausalLM PanguUltraMoEForCausalLM "
-        "Glm4MoeLiteForCausalLM AXK1ForCausalLM",
+        "Glm4MoeLiteForCausalLM",
     ),
     **_family(m.read_sparse_mla, "DeepseekV32ForCausalLM", since=(0, 11, 0)),
     **_family(m.read_sparse_mla, "GlmMoeDsaForCausalLM", since=(0, 16, 0)),

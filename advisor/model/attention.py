@@ -223,13 +223,20 @@ def read_laguna(cfg: ConfigView) -> tuple[Layer, ...]:
 
 
 def read_falcon(cfg: ConfigView) -> tuple[Layer, ...]:
-    """Falcon: multi-query models keep one KV head although the config class reports as many as query heads."""
+    """Falcon: multi-query models keep one KV head although the config class reports as many as query heads.
+
+    vLLM's class hands its rotary and ALiBi attention no cache config, so kv_cache_dtype has no effect.
+    """
     n, heads = num_layers(cfg), num_heads(cfg)
     if not cfg.flag("new_decoder_architecture") and cfg.flag("multi_query", default=True):
         kv = 1
     else:
         kv = check_kv_heads(cfg.size("num_kv_heads", "n_head_kv", "num_key_value_heads", default=heads), heads)
-    return uniform(["full"] * n, heads, kv, head_size(cfg, heads), None)
+    size = head_size(cfg, heads)
+    cache = AttentionCache(
+        kind="full", num_heads=heads, num_kv_heads=kv, head_size=size, head_size_v=size, ignores_cache_dtype=True
+    )
+    return tuple(Layer(i, (cache,)) for i in range(n))
 
 
 def read_mha(cfg: ConfigView) -> tuple[Layer, ...]:

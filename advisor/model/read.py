@@ -90,6 +90,7 @@ def read_model(facts: ModelFacts, version: Version) -> ModelSpec:
         is_pooling=pooling,
         has_sinks=entry.sinks,
         qk_norm=entry.qk_norm,
+        uses_alibi=entry.alibi,
         is_mm_prefix=_is_mm_prefix(cfg) and multimodal,
         num_nextn_layers=cfg.count("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules"),
         state_dtype=_state_dtype(cfg),

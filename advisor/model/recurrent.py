@@ -212,7 +212,10 @@ def read_zamba2(cfg: ConfigView) -> tuple[Layer, ...]:
     size = cfg.optional_size("attention_head_dim") or 2 * width // q_heads
     kv = check_kv_heads(cfg.size("num_key_value_heads", default=q_heads), q_heads)
     attention = AttentionCache(kind="full", num_heads=q_heads, num_kv_heads=kv, head_size=size, head_size_v=size)
-    return build(words, {"mamba": (state,), "hybrid": (attention, state)}, "layers_block_type")
+    layers = build(words, {"mamba": (state,), "hybrid": (attention, state)}, "layers_block_type")
+    # vLLM makes the shared attention modules before the layers: their caches come first
+    shared = tuple(Layer(layer.index, (attention,)) for layer in layers if attention in layer.caches)
+    return shared + tuple(Layer(layer.index, (state,)) for layer in layers)
 
 
 def read_kimi_linear(cfg: ConfigView) -> tuple[Layer, ...]:

@@ -24,6 +24,7 @@ class AttentionCache(msgspec.Struct, frozen=True, kw_only=True):
     head_size_v: int
     span_tokens: int | None = None
     states_per_token: int = 1  # Whisper-like block pooling stores several states a token
+    ignores_cache_dtype: bool = False  # the family's class never hears of kv_cache_dtype (Falcon)
 
 
 class MlaCache(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,6 +115,7 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
     is_pooling: bool = False
     has_sinks: bool = False  # attention sinks (gpt-oss)
     qk_norm: bool = False
+    uses_alibi: bool = False
     is_mm_prefix: bool = False  # image spans attend both ways (Gemma 3, PaliGemma)
     num_nextn_layers: int = 0  # MTP layers in the checkpoint, loaded only when speculating
     state_dtype: str | None = None  # the config's own dtype for recurrent states
@@ -125,4 +127,4 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def num_layers(self) -> int:
         """Decoder layers, caching or not: what pipeline parallel splits."""
-        return len(self.layers)
+        return 1 + max(layer.index for layer in self.layers)

@@ -1,6 +1,6 @@
-"""Models whose layers differ in heads: Nemotron NAS, Step-3.5, MiMo-V2, Step-3, Hunyuan's cross-layer attention.
+"""Models whose layers differ in heads: Nemotron NAS, Step-3.5, MiMo-V2, Step-3.
 
-Sources: vLLM 0.32 model_executor/models/{nemotron_nas,step3p5,mimo_v2,step3_text}.py, 0.19 hunyuan_v1.py.
+Sources: vLLM 0.32 model_executor/models/{nemotron_nas,step3p5,mimo_v2,step3_text}.py.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from advisor.model.attention import (
     num_heads,
     num_kv_heads,
     num_layers,
-    plain,
 )
 from advisor.model.config_view import ConfigView, pick
 from advisor.model.spec import AttentionCache, AttentionKind, Layer
@@ -106,12 +105,3 @@ def read_mimo_v2(cfg: ConfigView) -> tuple[Layer, ...]:
         "sliding" if pick(pattern, i, "hybrid_layer_pattern") == 1 else "full" for i in range(n)
     ]
     return tuple(Layer(i, (sliding if kind == "sliding" else full,)) for i, kind in enumerate(kinds))
-
-
-def read_hunyuan_moe(cfg: ConfigView) -> tuple[Layer, ...]:
-    """Hunyuan MoE: with cross-layer attention only every `cla_share_factor`-th layer keeps a cache."""
-    layers = plain(cfg)
-    if not cfg.flag("use_cla"):
-        return layers
-    factor = cfg.size("cla_share_factor", default=1)
-    return tuple(layer if layer.index % factor == 0 else Layer(layer.index, ()) for layer in layers)
