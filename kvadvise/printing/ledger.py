@@ -1,0 +1,89 @@
+"""The two sums of a plan, to check by hand: what the memory of one GPU holds, and how many requests fit in
+it.
+"""
+
+from __future__ import annotations
+
+from advisor.estimate import Estimate
+from advisor.plan_types import Concurrency, Kv, Memory, Plan
+from kvadvise.printing.figures import count, gib, setting
+from kvadvise.printing.look import Look, columns
+
+_WIDEST_BAR = 30
+_WIDTH_WITHOUT_BAR = 60  # of the widest row
+
+
+def memory(plan: Plan, look: Look) -> list[str]:
+    """The ledger of the rank with least room, one row a part, with its band and where the figure comes
+    from.
+    """
+    ledger = plan.memory
+    if ledger is None:
+        return []
+    utilisation = plan.flags.get("gpu_memory_utilization")
+    aside = "in GiB, the rank with least room" + (f" (pipeline stage {ledger.stage})" if ledger.stage else "")
+    graphs = "CUDA graphs" if ledger.cuda_graphs_in_budget else "CUDA graphs, outside"
+    parts = [
+        ("weights", ledger.weights_bytes),
+        ("activations", ledger.activation_bytes),
+        ("non-torch", ledger.non_torch_bytes),
+        (graphs, ledger.cuda_graph_bytes),
+        ("KV cache", ledger.kv_cache_bytes),
+        ("outside budget", ledger.outside_budget_bytes),
+    ]
+    rows = [_row(name, figure, ledger, look) for name, figure in parts]
+    share = f"{setting(utilisation)} x total" if utilisation is not None else ""
+    for name, figure, how in (("budget", ledger.budget_bytes, share), ("total", ledger.total_bytes, "")):
+        rows.append([f"  {name}", gib(figure.value), _band(figure, look), figure.basis, how])
+    return [look.heading("Memory of one GPU", aside), *columns(rows, right=(1,))]
+
+
+def concurrency(plan: Plan, look: Look) -> list[str]:
+    """How the promise follows from the blocks, step by step."""
+    held, pool = plan.concurrency, plan.kv
+    if held is None or pool is None:
+        return []
+    return [
+        look.heading("Requests at once", "counted from the low end of the band"),
+        *(look_line for line in _sum(plan, held, pool) for look_line in look.wrap(line, indent=4, first="  ")),
+    ]
+
+
+def _row(name: str, figure: Estimate, ledger: Memory, look: Look) -> list[str]:
+    width = min(_WIDEST_BAR, look.width - _WIDTH_WITHOUT_BAR)
+    share = figure.value / ledger.total_bytes.value if ledger.total_bytes.value > 0 else 0.0
+    bar = look.bar(share, width) if width > 0 else ""
+    return [f"  {name}", gib(figure.value), _band(figure, look), figure.basis, look.paint(bar, "cyan")]
+
+
+def _band(figure: Estimate, look: Look) -> str:
+    return "" if figure.low == figure.high else f"{gib(figure.low)} {look.to} {gib(figure.high)}"
+
+
+def _sum(plan: Plan, held: Concurrency, pool: Kv) -> list[str]:
+    band = f" ({count(pool.num_blocks_low)} to {count(pool.num_blocks_high)})"
+    lines = [
+        f"{count(pool.num_blocks)} blocks of {pool.block_size} tokens"
+        + (band if pool.num_blocks_low != pool.num_blocks_high else "")
+        + f", {count(pool.bytes_per_block)} bytes each"
+    ]
+    lines += [
+        f"{count(group.layers)} {'layer' if group.layers == 1 else 'layers'} {group.kind}: "
+        f"{count(group.blocks_per_request)} blocks for one request of max_model_len"
+        for group in pool.groups
+    ]
+    lines.append(
+        f"p95 requests held at once: {count(held.at_p95)}"
+        + (f" (up to {count(held.at_p95_high)})" if held.at_p95_high != held.at_p95 else "")
+        + (f", bound by {held.bound_by}" if held.bound_by != "none" else "")
+    )
+    verdict = ">=" if held.promised >= held.target else "<"
+    each = f", for each of {held.replicas} replicas" if held.replicas > 1 else ""
+    promised = f"{count(held.at_p95)}{_headroom(plan)} = {count(held.promised)} promised"
+    lines.append(f"{promised} {verdict} {count(held.target)} wanted{each}")
+    return lines
+
+
+def _headroom(plan: Plan) -> str:
+    policy = (plan.workload or {}).get("policy", {})
+    return f" x {setting(policy['headroom'])} headroom" if "headroom" in policy else " less headroom"
