@@ -11,21 +11,13 @@ from typing import Any
 
 import msgspec
 
+from advisor.arguments import Violation, check_pins, normalise
 from advisor.errors import EngineRefuses
 from advisor.gpu import Gpu
 from advisor.model.dtypes import auto_dtype, normal_dtype
 from advisor.model.spec import ModelSpec
 from advisor.units import GIB
 from advisor.versions import Version
-
-
-class Violation(msgspec.Struct, frozen=True, kw_only=True):
-    """A pinned argument that vLLM refuses, although the layout it would give is still known."""
-
-    code: str
-    message: str
-    hint: str = ""
-    source: str = ""
 
 
 class Engine(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,6 +55,7 @@ class Engine(msgspec.Struct, frozen=True, kw_only=True):
     violations: tuple[Violation, ...] = ()
 
 
+_SECOND_RUNNER_MOE = frozenset({"DeepseekV2ForCausalLM", "GraniteMoeForCausalLM", "Qwen2MoeForCausalLM"})
 _STATES_ON_V1 = (0, 10)
 _MODE_ALL_KINDS = frozenset({"mamba1", "mamba2"})
 
@@ -70,8 +63,12 @@ _MODE_ALL_KINDS = frozenset({"mamba1", "mamba2"})
 def resolve_engine(model: ModelSpec, gpu: Gpu, version: Version, pins: dict[str, Any]) -> Engine:
     """Fill in what vLLM `version` would do on this GPU with these arguments and no others.
 
-    Raises EngineRefuses for an argument that this version refuses whatever the memory.
+    Raises EngineRefuses for an argument that this version refuses whatever the memory and that leaves no layout; what
+    else it refuses is in `violations`.
     """
+    problems = check_pins(pins, version)
+    wrong = {problem.key for problem in problems if problem.code in ("argument-value", "kv-dtype-unknown")}
+    pins = normalise({name: value for name, value in pins.items() if name not in wrong})
     _check_architecture(model, version)
     tp, pp, dcp = _parallel(model, pins)
     dtype = _dtype(model, gpu, pins)
@@ -114,7 +111,7 @@ def resolve_engine(model: ModelSpec, gpu: Gpu, version: Version, pins: dict[str,
         max_in_flight_tokens=batched * _concurrent_batches(model, gpu, version, pp, asynchronous=asynchronous),
         pinned=dict(pins),
     )
-    return msgspec.structs.replace(engine, violations=_violations(model, engine))
+    return msgspec.structs.replace(engine, violations=problems + _violations(model, engine))
 
 
 def _default(pins: dict[str, Any], key: str, default: Any) -> Any:
@@ -218,6 +215,7 @@ def _violations(model: ModelSpec, engine: Engine) -> tuple[Violation, ...]:
         found.append(
             Violation(
                 code="max-model-len-beyond-model",
+                key="max_model_len",
                 message=f"max_model_len {engine.max_model_len} is more than the {longest.tokens} this model was made "
                 f"for ({longest.key})",
                 hint=f"at most {longest.tokens}; a longer context (rope scaling) is a decision of its own",
@@ -272,7 +270,7 @@ def _device_defaults(gpu: Gpu, version: Version, ranks: int) -> tuple[int, int]:
     if gpu.is_cpu:
         return 2048 * ranks, 128 * ranks
     total = gpu.total_bytes.value
-    if version >= (0, 29) and total >= 160 * GIB:
+    if version >= (0, 28) and total >= 160 * GIB:
         return 16384, 1024
     small_gb10 = version >= (0, 33) and gpu.compute_capability == (12, 1)
     if total >= 70 * GIB and "a100" not in gpu.device_name.lower() and not small_gb10:
@@ -286,7 +284,8 @@ def _concurrent_batches(model: ModelSpec, gpu: Gpu, version: Version, pp: int, *
         return 1
     if not asynchronous:
         return pp
-    second_runner = not gpu.is_cpu and (version >= (0, 29) or not (model.is_hybrid or model.num_experts))
+    dense = not (model.is_hybrid or model.num_experts) or model.architecture in _SECOND_RUNNER_MOE
+    second_runner = not gpu.is_cpu and (version >= (0, 29) or dense)
     if second_runner:
         return pp + 1
     return 2 if pp <= 1 else pp

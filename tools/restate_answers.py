@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 _REFUSED = re.compile(
-    r"max seq len \((\d+)\), \(?([\d.]+) GiB.*?\(([\d.]+) GiB\)(?:.*estimated maximum model length is (\d+))?", re.S
+    r"max seq len \((\d+)\), \(?([\d.]+) GiB.*?\(([\d.]+) GiB\)(?:.*estimated maximum model length is (\d+))?",
 )
 _PARALLEL = ("tp", "pp", "dcp", "ep")
 

@@ -22,6 +22,7 @@ from advisor.kv.specs import LayerSpec, Lengths, ceil_div
 from advisor.model.spec import ModelSpec
 from advisor.versions import Version
 
+_CHECKED_BY_POOL = (0, 14)  # before it, the start check summed the layers without a group's padding
 _NULL_BLOCK_CHECKED = (0, 29)  # from here the start check leaves the null block out
 _PRINTED_BY_REQUEST = (0, 20, 1)  # from here the printed size is concurrency x max_model_len
 _HYBRID_MANAGER = (0, 9, 1)  # before it, sliding layers were laid out as full ones
@@ -119,11 +120,8 @@ class KvLayout(msgspec.Struct, frozen=True, kw_only=True):
         per_request = self.blocks_per_request(self.max_model_len)
         concurrency = num_blocks / per_request
         usable = [a - self._held_back(b) for a, b in zip(available, self.bytes_per_block, strict=True)]
-        failing = [
-            i
-            for i, (a, b) in enumerate(zip(usable, self.bytes_per_block, strict=True))
-            if a <= 0 or b * per_request > a
-        ]
+        needed = self._needed(self.max_model_len)
+        failing = [i for i, (a, n) in enumerate(zip(usable, needed, strict=True)) if a <= 0 or n > a]
         shown = failing[0] if failing else stage
         too_many = self.has_states and self.graphs and self.max_num_seqs > num_blocks
         return Pool(
@@ -132,7 +130,7 @@ class KvLayout(msgspec.Struct, frozen=True, kw_only=True):
             stage=stage,
             capacity_tokens=self._printed_tokens(num_blocks, concurrency),
             max_concurrency=concurrency,
-            needed_bytes=self.bytes_per_block[shown] * per_request,
+            needed_bytes=needed[shown],
             available_bytes=usable[shown],
             starts=not failing and not too_many,
             estimated_max_model_len=self._longest(usable),
@@ -141,6 +139,18 @@ class KvLayout(msgspec.Struct, frozen=True, kw_only=True):
 
     def _held_back(self, bytes_per_block: int) -> int:
         return bytes_per_block if self.version >= _NULL_BLOCK_CHECKED else 0
+
+    def _needed(self, tokens: int) -> list[int]:
+        """Bytes that the start check asks of each pipeline rank for one request of so many tokens."""
+        if self.version >= _CHECKED_BY_POOL:
+            blocks = self.blocks_per_request(tokens)
+            return [blocks * b for b in self.bytes_per_block]
+        request = msgspec.structs.replace(self.request, tokens=tokens)
+        per_group = [(g.spec.page_size_bytes, g.blocks(request)) for g in self.members]
+        return [
+            sum(n * page * blocks for n, (page, blocks) in zip(stage, per_group, strict=True))
+            for stage in self.stage_layers
+        ]
 
     def _printed_tokens(self, num_blocks: int, concurrency: float) -> int:
         if self.version >= _PRINTED_BY_REQUEST:
@@ -152,8 +162,7 @@ class KvLayout(msgspec.Struct, frozen=True, kw_only=True):
         """Binary search for the longest length whose blocks fit every rank, up to the model's own maximum."""
 
         def fits(tokens: int) -> bool:
-            blocks = self.blocks_per_request(tokens)
-            return all(a > 0 and blocks * b <= a for a, b in zip(usable, self.bytes_per_block, strict=True))
+            return all(a > 0 and n <= a for a, n in zip(usable, self._needed(tokens), strict=True))
 
         low, high = 0, max(self.longest_model_len, self.max_model_len)
         while low < high:

@@ -193,5 +193,5 @@ def _state_blocks(cache: StateCache, engine: Engine) -> int:
     """Blocks one request holds: one, or with align the state before and after, plus a Mamba-2 prefill checkpoint."""
     if engine.mamba_cache_mode != "align":
         return 1 + (engine.num_speculative_tokens if engine.version >= (0, 15) else 0)
-    checkpoint = 1 if cache.kind == "mamba2" and engine.version >= (0, 30) else 0
+    checkpoint = 1 if cache.kind == "mamba2" and engine.version >= (0, 32) else 0
     return 2 + engine.num_speculative_tokens + checkpoint

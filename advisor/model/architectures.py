@@ -1,8 +1,7 @@
 """Which architectures kvadvise understands, how each is read, and from which vLLM on it exists.
 
-A name that is not here is refused: no number is made from a guess. `since` is the first release with the class where
-that is known to matter; None means older than anything kvadvise plans. Families in NESTED take their layers from the
-text model inside, read by its own model_type.
+A name that is not here is refused: no number is made from a guess. Families in NESTED take their layers from the text
+model inside, read by its own model_type. Which release has which name is in since.py.
 """
 
 from __future__ import annotations
@@ -26,8 +25,6 @@ class Architecture(msgspec.Struct, frozen=True, kw_only=True):
     """How one architecture is read, and what else its name says."""
 
     read: Reader
-    since: tuple[int, int, int] | None = None
-    until: tuple[int, int, int] | None = None  # first release without the class
     multimodal: bool = False
     pooling: bool = False
     encoder_only: bool = False
@@ -88,12 +85,12 @@ ARCHITECTURES: dict[str, Architecture] = {
     ),
     **_family(a.read_cohere2, "Cohere2ForCausalLM Cohere2MoeForCausalLM"),
     **_family(a.read_exaone4, "Exaone4ForCausalLM", qk_norm=True),
-    **_family(a.read_gpt_oss, "GptOssForCausalLM", sinks=True, since=(0, 10, 1)),
-    **_family(a.read_llama4, "Llama4ForCausalLM", since=(0, 8, 3)),
+    **_family(a.read_gpt_oss, "GptOssForCausalLM", sinks=True),
+    **_family(a.read_llama4, "Llama4ForCausalLM"),
     **_family(a.read_laguna, "LagunaForCausalLM", qk_norm=True),
     **_family(a.read_muse_glimmer, "MuseGlimmerForCausalLM", qk_norm=True),
-    **_family(a.read_gemma3n, "Gemma3nForCausalLM", since=(0, 10, 0), qk_norm=True),
-    **_family(a.read_gemma4, "Gemma4ForCausalLM", since=(0, 19, 0), qk_norm=True),
+    **_family(a.read_gemma3n, "Gemma3nForCausalLM", qk_norm=True),
+    **_family(a.read_gemma4, "Gemma4ForCausalLM", qk_norm=True),
     # heads counted in their own way
     **_family(
         a.read_mha,
@@ -106,36 +103,35 @@ ARCHITECTURES: dict[str, Architecture] = {
     **_family(a.read_attn_config, "MPTForCausalLM MptForCausalLM", alibi=True),
     **_family(a.read_attn_config, "DbrxForCausalLM"),
     **_family(u.read_nemotron_nas, "DeciLMForCausalLM"),
-    **_family(u.read_step3p5, "Step3p5ForCausalLM Step3p7FlashForCausalLM", since=(0, 16, 0)),
-    **_family(u.read_step3, "Step3TextForCausalLM", since=(0, 10, 1)),
-    **_family(u.read_mimo_v2, "MiMoV2FlashForCausalLM MiMoV2ForCausalLM", since=(0, 13, 0)),
+    **_family(u.read_step3p5, "Step3p5ForCausalLM Step3p7FlashForCausalLM"),
+    **_family(u.read_step3, "Step3TextForCausalLM"),
+    **_family(u.read_mimo_v2, "MiMoV2FlashForCausalLM MiMoV2ForCausalLM"),
     # latent attention
     **_family(
         m.read_deepseek,
         "DeepseekV2ForCausalLM DeepseekV3ForCausalLM MistralLarge3ForCausalLM PanguUltraMoEForCausalLM "
         "Glm4MoeLiteForCausalLM",
     ),
-    **_family(m.read_sparse_mla, "DeepseekV32ForCausalLM", since=(0, 11, 0)),
-    **_family(m.read_sparse_mla, "GlmMoeDsaForCausalLM", since=(0, 16, 0)),
+    **_family(m.read_sparse_mla, "DeepseekV32ForCausalLM"),
+    **_family(m.read_sparse_mla, "GlmMoeDsaForCausalLM"),
     **_family(m.read_minicpm3, "MiniCPM3ForCausalLM"),
-    **_family(m.read_longcat, "LongcatFlashForCausalLM", since=(0, 11, 0)),
+    **_family(m.read_longcat, "LongcatFlashForCausalLM"),
     # recurrent states beside attention
-    **_family(r.read_qwen3_next, "Qwen3NextForCausalLM", since=(0, 10, 2), qk_norm=True),
+    **_family(r.read_qwen3_next, "Qwen3NextForCausalLM", qk_norm=True),
     **_family(r.read_qwen3_next, "OlmoHybridForCausalLM", qk_norm=True),
     **_family(
         r.read_qwen3_next,
         "Qwen3_5ForCausalLM Qwen3_5MoeForCausalLM",
-        since=(0, 17, 0),
         qk_norm=True,
     ),
-    **_family(r.read_nemotron_h, "NemotronHForCausalLM", since=(0, 8, 5)),
+    **_family(r.read_nemotron_h, "NemotronHForCausalLM"),
     **_family(r.read_granite_hybrid, "GraniteMoeHybridForCausalLM"),
     **_family(r.read_bamba, "BambaForCausalLM"),
     **_family(r.read_falcon_h1, "FalconH1ForCausalLM"),
     **_family(r.read_jamba, "JambaForCausalLM"),
-    **_family(r.read_lfm2, "Lfm2ForCausalLM Lfm2MoeForCausalLM", since=(0, 10, 1)),
+    **_family(r.read_lfm2, "Lfm2ForCausalLM Lfm2MoeForCausalLM"),
     **_family(r.read_zamba2, "Zamba2ForCausalLM"),
-    **_family(r.read_kimi_linear, "KimiLinearForCausalLM", since=(0, 11, 1)),
+    **_family(r.read_kimi_linear, "KimiLinearForCausalLM"),
     **_family(
         r.read_minimax_01,
         "MiniMaxText01ForCausalLM MiniMaxM1ForCausalLM MiniMaxForCausalLM",

@@ -10,6 +10,7 @@ from advisor.model.config_view import ConfigView
 from advisor.model.dtypes import auto_dtype, config_dtype
 from advisor.model.lengths import default_max_model_len, read_max_length
 from advisor.model.quantization import read_quantization
+from advisor.model.since import ARCHITECTURE_RELEASES
 from advisor.model.spec import AttentionCache, IndexerCache, LayerCache, MlaCache, ModelSpec, StateCache
 from advisor.versions import Version
 
@@ -20,6 +21,8 @@ _POOLING_SUFFIXES = (
     "ForTokenClassification",
     "EmbeddingModel",
 )
+# left vLLM's registry, but load through its Transformers backend (asked of 0.32)
+_STILL_RUNS = frozenset({"PersimmonForCausalLM", "Dots1ForCausalLM"})
 _MM_PREFIX_TYPES = frozenset({"bagel", "gemma3", "molmo2", "moondream3", "paligemma"})
 
 
@@ -64,6 +67,7 @@ def read_model(facts: ModelFacts, version: Version) -> ModelSpec:
     states = any(isinstance(cache, StateCache) for cache in caches)
     attends = any(not isinstance(cache, StateCache) for cache in caches)
     heads, kv_heads, head_size = _heads(caches)
+    since, until = _releases(name, cfg)
     stated = config_dtype(cfg)
     longest = read_max_length(cfg, version, facts.model_max_length)
     pooling = entry.pooling or name.endswith(_POOLING_SUFFIXES)
@@ -95,8 +99,8 @@ def read_model(facts: ModelFacts, version: Version) -> ModelSpec:
         num_nextn_layers=cfg.count("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules"),
         state_dtype=_state_dtype(cfg),
         state_chunk_tokens=cfg.optional_size("mamba_chunk_size", "chunk_size"),
-        since=_since(name, entry, cfg),
-        until=entry.until,
+        since=since,
+        until=until,
         notes=facts.notes,
         num_heads=heads,
         num_kv_heads=kv_heads,
@@ -122,11 +126,14 @@ def _heads(caches: list[LayerCache]) -> tuple[int, int, int]:
     return 0, 0, 0
 
 
-def _since(name: str, entry: known.Architecture, cfg: ConfigView) -> tuple[int, int, int] | None:
-    """The architecture's first release; Nemotron-H with experts came later than Nemotron-H."""
+def _releases(name: str, cfg: ConfigView) -> tuple[tuple[int, int, int] | None, tuple[int, int, int] | None]:
+    """First release with the architecture and first without it; Nemotron-H with experts came after Nemotron-H."""
+    first, gone = ARCHITECTURE_RELEASES.get(name, (None, None))
+    if name in _STILL_RUNS:
+        gone = None
     if name == "NemotronHForCausalLM" and cfg.count("n_routed_experts", "num_experts"):
-        return (0, 11, 0)
-    return entry.since
+        first = (0, 11, 0)
+    return first, gone
 
 
 def _width(cfg: ConfigView, *keys: str) -> int | None:
