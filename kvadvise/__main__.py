@@ -1,0 +1,5 @@
+"""`python -m kvadvise`."""
+
+from kvadvise.main import main
+
+main()
