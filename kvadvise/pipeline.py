@@ -1,0 +1,113 @@
+"""From a workload to its plan: what is read, in which order, and what a file that cannot be planned becomes.
+
+This is the only place that knows all the readers; `advisor` gets values and decides.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from advisor.errors import EngineRefuses, KvadviseError, NotUnderstood
+from advisor.plan_types import Finding, Outcome, Plan
+from advisor.problems import InvalidWorkload
+from kvadvise import __version__
+from kvadvise.identity import inputs_sha256
+from kvadvise.workload_text import WorkloadText, read_text
+
+if TYPE_CHECKING:
+    from advisor.workload import WorkloadFile
+
+
+def plan(source: str | os.PathLike[str] | Mapping[str, Any]) -> Plan:
+    """The plan of a workload file, a profile's name, or a mapping with the same keys.
+
+    Raises InvalidInput for a workload that cannot be read and NotUnderstood for a model that nothing is
+    known of; a plan that does not fit, or whose pins vLLM refuses, is a plan with that outcome.
+    """
+    return plan_text(_text_of(source))
+
+
+def plan_text(text: WorkloadText) -> Plan:
+    """The plan of a workload's text; raises like `plan`."""
+    from advisor.workload_yaml import read_workload_bytes
+
+    return plan_workload(read_workload_bytes(text.question, text.label), text)
+
+
+def plan_workload(workload: WorkloadFile, text: WorkloadText) -> Plan:
+    """The plan of a workload that was read from `text`; raises like `plan`."""
+    from advisor.plan import make_plan
+    from kvadvise.constants import load_constants
+    from kvadvise.gpus import resolve_gpu
+    from kvadvise.sources import resolve_model
+
+    facts = resolve_model(workload.model, base_dir=text.base_dir)
+    gpu = resolve_gpu(workload.gpu)
+    return make_plan(
+        workload,
+        facts,
+        gpu,
+        load_constants(),
+        kvadvise_version=__version__,
+        inputs_sha256=inputs_sha256(text.question, facts, gpu),
+    )
+
+
+def plan_or_refusal(text: WorkloadText) -> Plan:
+    """The plan of a workload's text, or a plan without numbers whose findings say why there are none.
+
+    Raises only for what is no fault of the workload: an engine or a hub that is out of reach.
+    """
+    try:
+        return plan_text(text)
+    except KvadviseError as error:
+        return refusal(error, text.question)
+
+
+def refusal(error: KvadviseError, question: bytes = b"") -> Plan:
+    """A plan of an input that cannot be planned; raises `error` again where it is not about the input."""
+    outcomes: dict[int, Outcome] = {2: "invalid", 3: "not_understood"}
+    if error.exit_code not in outcomes:
+        raise error
+    return Plan(
+        kvadvise_version=__version__,
+        inputs_sha256=inputs_sha256(question, None, None),
+        outcome=outcomes[error.exit_code],
+        starts=False if error.exit_code == 2 else None,
+        findings=tuple(_findings(error)),
+    )
+
+
+def exit_code(plans: list[Plan]) -> int:
+    """2 if any is invalid, else 3 if any does not fit or is not understood, else 0."""
+    codes = {"fits": 0, "fits_with_loss": 0, "does_not_fit": 3, "not_understood": 3, "invalid": 2}
+    met = {codes[plan.outcome] for plan in plans}
+    return next((code for code in (2, 3) if code in met), 0)
+
+
+def _text_of(source: str | os.PathLike[str] | Mapping[str, Any]) -> WorkloadText:
+    if isinstance(source, Mapping):
+        import yaml
+
+        data = yaml.safe_dump(dict(source), sort_keys=False, allow_unicode=True).encode()
+        return WorkloadText(data=data, label="workload", base_dir=Path.cwd())
+    return read_text(os.fspath(source))
+
+
+def _findings(error: KvadviseError) -> list[Finding]:
+    if isinstance(error, InvalidWorkload):
+        return [
+            _finding("workload_invalid", f"{problem.where(error.file)}: {problem.message}", problem.expected)
+            for problem in error.problems
+        ]
+    if isinstance(error, EngineRefuses):
+        return [_finding(error.code, error.what, error.hint, error.source)]
+    code = "model_not_understood" if isinstance(error, NotUnderstood) else "input_invalid"
+    return [_finding(code, f"{error.where}: {error.what}" if error.where else error.what, error.hint)]
+
+
+def _finding(code: str, message: str, remedy: str, source: str = "") -> Finding:
+    return Finding(code=code, severity="error", message=message, remedy=remedy, source=source)
