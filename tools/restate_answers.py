@@ -24,9 +24,12 @@ def main(paths: list[str]) -> None:
     """Read both files of answers and write the compact lines to standard output."""
     for path in paths:
         for text in Path(path).read_text(encoding="utf-8").splitlines():
-            line = json.loads(text)
-            row = _older(line) if "version" in line else _current(line)
-            sys.stdout.write(json.dumps(row, separators=(",", ":")) + "\n")
+            sys.stdout.write(json.dumps(restate(json.loads(text)), separators=(",", ":")) + "\n")
+
+
+def restate(line: dict[str, Any]) -> dict[str, Any]:
+    """One answer, of 0.32 or of an older release, in the compact form."""
+    return _older(line) if "version" in line else _current(line)
 
 
 def _current(line: dict[str, Any]) -> dict[str, Any]:

@@ -39,6 +39,13 @@ def state_bytes(state: StateCache, *, tp: int, conv_dtype: str, ssm_dtype: str, 
 
 def _extra_groups(groups: int, tp: int) -> int:
     """Groups added so that every rank has the groups its heads need (extra_groups_for_head_shards)."""
+    if groups % tp and groups != 1:
+        raise EngineRefuses(
+            "tp-state-groups",
+            f"{groups} state groups do not divide over tensor_parallel_size {tp}, and only a single group can be copied",
+            hint="use a tensor_parallel_size that divides the groups",
+            source="vLLM model_executor/layers/mamba/mamba_mixer2.py",
+        )
     return 0 if groups % tp == 0 else tp - groups
 
 

@@ -72,7 +72,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     ),
     **_family(
         a.read_qwen2,
-        "Qwen2ForCausalLM Qwen2MoeForCausalLM Qwen2ForRewardModel Qwen2ForProcessRewardModel MiMoForCausalLM",
+        "Qwen2ForCausalLM Qwen2MoeForCausalLM MiMoForCausalLM",
     ),
     **_family(a.read_qwen2, "Qwen3ForCausalLM Qwen3MoeForCausalLM", qk_norm=True),
     # windows by a rule of the family
@@ -124,7 +124,7 @@ ARCHITECTURES: dict[str, Architecture] = {
         "Qwen3_5ForCausalLM Qwen3_5MoeForCausalLM",
         qk_norm=True,
     ),
-    **_family(r.read_nemotron_h, "NemotronHForCausalLM"),
+    **_family(r.read_nemotron_h, "NemotronHForCausalLM NemotronHPuzzleForCausalLM"),
     **_family(r.read_granite_hybrid, "GraniteMoeHybridForCausalLM"),
     **_family(r.read_bamba, "BambaForCausalLM"),
     **_family(r.read_falcon_h1, "FalconH1ForCausalLM"),
@@ -142,6 +142,14 @@ ARCHITECTURES: dict[str, Architecture] = {
     **_family(e.read_whisper, "WhisperForConditionalGeneration", encoder_decoder=True, multimodal=True),
     # no decoder cache
     **_family(
+        e.read_pooling,
+        "MistralModel Qwen2Model Qwen3Model LlamaModel Gemma2Model Gemma3TextModel InternLM2ForRewardModel "
+        "Qwen2ForRewardModel Qwen2ForProcessRewardModel Qwen3ForSequenceClassification LlamaBidirectionalModel "
+        "JambaForSequenceClassification GPT2ForSequenceClassification LlamaForSequenceClassification "
+        "Qwen2ForSequenceClassification MistralForSequenceClassification",
+        pooling=True,
+    ),
+    **_family(
         e.read_encoder_only,
         "BertModel BertForMaskedLM BertForSequenceClassification BertSpladeSparseEmbeddingModel RobertaModel "
         "RobertaForMaskedLM RobertaForSequenceClassification XLMRobertaModel XLMRobertaForSequenceClassification "
@@ -154,6 +162,13 @@ ARCHITECTURES: dict[str, Architecture] = {
 
 NESTED: frozenset[str] = frozenset(
     {
+        "Ovis",
+        "MiniCPMV",
+        "Qwen2_5OmniForConditionalGeneration",
+        "Qwen2_5OmniModel",
+        "Exaone4_5_ForConditionalGeneration",
+        "AudioFlamingo3ForConditionalGeneration",
+        "Blip2ForConditionalGeneration",
         "AriaForConditionalGeneration",
         "BeeForConditionalGeneration",
         "Cohere2VisionForConditionalGeneration",
@@ -225,5 +240,7 @@ TEXT_ARCHITECTURE: dict[str, str] = {
     "glm4v_moe_text": "Glm4MoeForCausalLM", "glm": "GlmForCausalLM", "step3_text": "Step3TextForCausalLM",
     "nemotron_h": "NemotronHForCausalLM", "gpt_oss": "GptOssForCausalLM", "ernie4_5": "Ernie4_5ForCausalLM",
     "paddleocr_vl_text": "Ernie4_5ForCausalLM", "smollm3": "SmolLM3ForCausalLM", "seed_oss": "SeedOssForCausalLM",
-    "aria_text": "LlamaForCausalLM",
+    "aria_text": "LlamaForCausalLM", "opt": "OPTForCausalLM", "exaone4": "Exaone4ForCausalLM",
+    "qwen2_5_omni_text": "Qwen2ForCausalLM", "minicpmv": "Qwen2ForCausalLM", "dots_ocr": "Qwen2ForCausalLM",
+    "paddleocr_vl": "Ernie4_5ForCausalLM",
 }  # fmt: skip

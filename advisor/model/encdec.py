@@ -16,6 +16,15 @@ def read_whisper(cfg: ConfigView) -> tuple[Layer, ...]:
     return tuple(Layer(i, (own, cross)) for i in range(cfg.size("decoder_layers")))
 
 
+def read_pooling(cfg: ConfigView) -> tuple[Layer, ...]:
+    """A decoder used for embedding, ranking or scoring: nothing is generated, so no request grows."""
+    raise NoKvCache(
+        "a pooling model generates nothing: a KV plan does not apply to it",
+        where=f"architectures: {cfg.root.get('architectures')}",
+        hint="vLLM serves it with --runner pooling; every prompt is read once and leaves",
+    )
+
+
 def read_encoder_only(cfg: ConfigView) -> tuple[Layer, ...]:
     """No layer keeps keys and values between steps."""
     raise NoKvCache(
