@@ -29,8 +29,8 @@ only side that breaks a promise. *Left out* is the error when every constant tak
 log of that project (`tools/startups.py`, `refit`); with few other logs of that kind it is an upper bound of what to
 expect on a machine nobody has measured.
 
-A band adds up the parts' own bands: the widest in full, the others in quadrature (`advisor/spread.py`); the parts' bands
-and what they were seen on are in `profiles/vllm/overheads.yaml`.
+A band adds up the parts' own bands: the widest in full, the others in quadrature (`advisor/spread.py`); the parts'
+bands and what they were seen on are in `profiles/vllm/overheads.yaml`.
 
 Grade A rows state everything that matters. Rows of 0.20 and later, where the graph estimate comes out of the pool, are
 few: their bands are wide, and the table keeps them apart.
