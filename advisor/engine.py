@@ -299,6 +299,8 @@ def _cache_dtype(model: ModelSpec, gpu: Gpu, asked: str) -> str:
     cap = gpu.compute_capability or (0, 0)
     if model.architecture == "GlmMoeDsaForCausalLM" and resolved == "auto" and cap[0] == 10:
         resolved = "fp8_e4m3"
+    if model.packs_pages:
+        return "fp8_ds_mla" if resolved in ("auto", "fp8", "fp8_e4m3", "fp8_ds_mla") else resolved
     if model.is_sparse_mla:
         if resolved == "bfloat16":
             return "auto"

@@ -41,6 +41,8 @@ def choose_backend(model: ModelSpec, gpu: Gpu, version: Version, cache_dtype: st
         return Backend(name="TRITON_MLA" if model.uses_mla else "ROCM_ATTN", base=16)
     _check_dtype(gpu, cache_dtype)
     cap = gpu.compute_capability or (0, 0)
+    if model.packs_pages:
+        return _packed(cap, version, cache_dtype)
     if model.is_sparse_mla:
         return _sparse_mla(cap, cache_dtype)
     if model.uses_mla:
@@ -127,6 +129,23 @@ def _mla(cap: tuple[int, int], version: Version, cache_dtype: str) -> Backend:
             return Backend(name="CUTLASS_MLA", base=128, sizes=(128,), default_block=128)
         return Backend(name="FLASHINFER_MLA", base=32, sizes=(32, 64), default_block=32)
     return Backend(name="TRITON_MLA", base=16)
+
+
+def _packed(cap: tuple[int, int], version: Version, cache_dtype: str) -> Backend:
+    if version < (0, 29):
+        raise EngineRefuses(
+            "packed-layout-unknown",
+            f"kvadvise does not know how vLLM {version} lays out DeepSeek-V4",
+            hint="plan with vLLM 0.29 or newer",
+        )
+    if cache_dtype != "fp8_ds_mla" or cap[0] not in (9, 10):
+        raise EngineRefuses(
+            "packed-layout-dtype",
+            "DeepSeek-V4 keeps its cache in the fp8_ds_mla layout, on compute capability 9 or 10",
+            hint="set kv_cache_dtype: auto",
+            source="vLLM models/deepseek_v4/attention.py",
+        )
+    return Backend(name="FLASHMLA_SPARSE_DSV4", base=256, default_block=256)
 
 
 def _sparse_mla(cap: tuple[int, int], cache_dtype: str) -> Backend:

@@ -36,7 +36,9 @@ class LayerGroup(msgspec.Struct, frozen=True, kw_only=True):
         return self.spec.blocks(request)
 
 
-def make_groups(specs: Sequence[LayerSpec], version: Version, *, hybrid_disabled: bool) -> list[LayerGroup]:
+def make_groups(
+    specs: Sequence[LayerSpec], version: Version, *, hybrid_disabled: bool, packed: bool = False
+) -> list[LayerGroup]:
     """Form the groups of a whole model (all pipeline stages together)."""
     named = list(enumerate(specs))
     if hybrid_disabled:
@@ -45,8 +47,54 @@ def make_groups(specs: Sequence[LayerSpec], version: Version, *, hybrid_disabled
         return [LayerGroup(members=tuple(named))]
     if _same_type([spec for _, spec in named]):
         return [LayerGroup(members=tuple(named), uniform=True)]
+    if packed:
+        return pack_groups(named)
     unified = unify_pages(named, version)
     return _uniform_page_groups(unified, version)
+
+
+def pack_groups(named: list[Named]) -> list[LayerGroup]:
+    """Groups whose pages of several sizes lie side by side in one block (_get_packed_kv_cache_groups).
+
+    Layers of one kind share a bucket. A bucket with equally many layers of each page size is a repeating pattern and
+    may be split; the number of repeats a group is the one that pads least, and never less than the largest mixed pattern.
+    """
+    buckets: list[list[Named]] = []
+    for member in named:
+        for bucket in buckets:
+            if _same_type([bucket[0][1], member[1]]):
+                bucket.append(member)
+                break
+        else:
+            buckets.append([member])
+    by_page = [_by_page(bucket) for bucket in buckets]
+    balanced = [len({len(members) for members in pages.values()}) == 1 for pages in by_page]
+    most = [max(len(members) for members in pages.values()) for pages in by_page]
+    mixed = [m for m, pages, even in zip(most, by_page, balanced, strict=True) if even and len(pages) > 1]
+    repeats = _least_padding([m for m, even in zip(most, balanced, strict=True) if even], max(mixed)) if mixed else None
+    groups = []
+    for bucket, pages, even, count in zip(buckets, by_page, balanced, most, strict=True):
+        parts = ceil_div(count, repeats) if even and repeats else 1
+        if parts == 1:
+            groups.append(LayerGroup(members=tuple(bucket), uniform=True))
+            continue
+        patterns = list(zip(*pages.values(), strict=True))
+        for i in range(parts):
+            members = tuple(member for pattern in patterns[i::parts] for member in pattern)
+            groups.append(LayerGroup(members=members, uniform=True))
+    return groups
+
+
+def _by_page(bucket: list[Named]) -> dict[int, list[Named]]:
+    pages: dict[int, list[Named]] = {}
+    for member in bucket:
+        pages.setdefault(member[1].page_size_bytes, []).append(member)
+    return pages
+
+
+def _least_padding(counts: list[int], least: int) -> int:
+    """The size from `least` up that pads the counts least when each is rounded up to it; the larger of equals."""
+    return max(range(least, max(*counts, least) + 1), key=lambda d: (-sum(-n % d for n in counts), d))
 
 
 def _mergeable(specs: Sequence[LayerSpec]) -> bool:
@@ -75,7 +123,7 @@ def _same_type(specs: Sequence[LayerSpec]) -> bool:
     if len(kinds) > 1:
         return False
     kind = kinds.pop()
-    if kind in ("SlidingWindowSpec", "ChunkedLocalAttentionSpec"):
+    if kind in ("SlidingWindowSpec", "SlidingWindowMLASpec", "ChunkedLocalAttentionSpec"):
         return len({spec.span_tokens for spec in specs}) == 1
     if kind == "MambaSpec":
         return len({(s.page_size_bytes, s.state_blocks) for s in specs}) == 1

@@ -199,7 +199,7 @@ def _held(group: LayerGroup, request: Lengths, shared_tokens: int) -> tuple[int,
     """(blocks one request holds, how many of them are the shared prefix's)."""
     spec = group.spec
     blocks = group.blocks(request)
-    if spec.kind in ("SlidingWindowSpec", "ChunkedLocalAttentionSpec"):
+    if spec.kind in ("SlidingWindowSpec", "SlidingWindowMLASpec", "ChunkedLocalAttentionSpec"):
         return min(blocks, ceil_div(request.tokens, spec.block_size)), 0
     if spec.kind in ("FullAttentionSpec", "MLAAttentionSpec"):
         return blocks, min(shared_tokens // (spec.block_size * request.dcp), blocks)
@@ -216,7 +216,9 @@ def lay_out(model: ModelSpec, engine: Engine) -> KvLayout:
     _check_block_size(engine, backend)
     sizing = size_blocks(model, engine, backend)
     specs, owners = layer_specs(model, engine, sizing)
-    groups = make_groups(specs, engine.version, hybrid_disabled=_hybrid_disabled(model, engine))
+    groups = make_groups(
+        specs, engine.version, hybrid_disabled=_hybrid_disabled(model, engine), packed=model.packs_pages
+    )
     slices = pipeline_slices(model.num_layers, engine.pipeline_parallel_size)
     stages = [_project(groups, owners, first, end) for first, end in slices]
     per_block = tuple(

@@ -17,7 +17,7 @@ from advisor.kv.dtypes import attention_bytes_per_head_token, latent_bytes_per_t
 from advisor.kv.parallel import heads_per_rank
 from advisor.kv.specs import Kind, LayerSpec, ceil_div
 from advisor.kv.states import state_bytes, state_dtypes
-from advisor.model.spec import AttentionCache, IndexerCache, LayerCache, MlaCache, ModelSpec, StateCache
+from advisor.model.spec import AttentionCache, FixedPageCache, IndexerCache, LayerCache, MlaCache, ModelSpec, StateCache
 
 _ATTENTION_KINDS: dict[str, Kind] = {
     "full": "FullAttentionSpec",
@@ -155,6 +155,13 @@ def _spec(cache: LayerCache, model: ModelSpec, engine: Engine, sizing: Sizing) -
             bytes_per_token=cache.bytes_per_token,
             shape=(cache.bytes_per_token,),
             role="indexer",
+        )
+    if isinstance(cache, FixedPageCache):
+        return LayerSpec(
+            kind="MLAAttentionSpec" if cache.span_tokens is None else "SlidingWindowMLASpec",
+            block_size=cache.block_size,
+            page_padded_bytes=cache.page_bytes,
+            span_tokens=cache.span_tokens,
         )
     return _state_spec(cache, model, engine, sizing)
 

@@ -14,6 +14,7 @@ Kind = Literal[
     "FullAttentionSpec",
     "MLAAttentionSpec",
     "SlidingWindowSpec",
+    "SlidingWindowMLASpec",
     "ChunkedLocalAttentionSpec",
     "CrossAttentionSpec",
     "MambaSpec",
@@ -76,7 +77,7 @@ class LayerSpec(msgspec.Struct, frozen=True, kw_only=True):
             return ceil_div(request.tokens, self.block_size) if self.state_per_block else self.state_blocks
         if self.kind == "CrossAttentionSpec":
             return ceil_div(request.encoder_tokens, self.block_size)
-        if self.kind == "SlidingWindowSpec":
+        if self.kind in ("SlidingWindowSpec", "SlidingWindowMLASpec"):
             kept = min((self.span_tokens or 0) - 1 + request.in_flight_tokens, request.tokens)
             return ceil_div(kept, self.block_size) + 1
         if self.kind == "ChunkedLocalAttentionSpec":

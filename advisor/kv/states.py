@@ -42,7 +42,7 @@ def _extra_groups(groups: int, tp: int) -> int:
     if groups % tp and groups != 1:
         raise EngineRefuses(
             "tp-state-groups",
-            f"{groups} state groups do not divide over tensor_parallel_size {tp}, and only a single group can be copied",
+            f"{groups} state groups do not divide over tensor_parallel_size {tp}; only a single group can be copied",
             hint="use a tensor_parallel_size that divides the groups",
             source="vLLM model_executor/layers/mamba/mamba_mixer2.py",
         )

@@ -11,6 +11,7 @@ from collections.abc import Callable
 import msgspec
 
 from advisor.model import attention as a
+from advisor.model import compressed as c
 from advisor.model import encdec as e
 from advisor.model import latent as m
 from advisor.model import recurrent as r
@@ -116,6 +117,7 @@ ARCHITECTURES: dict[str, Architecture] = {
     **_family(m.read_sparse_mla, "GlmMoeDsaForCausalLM"),
     **_family(m.read_minicpm3, "MiniCPM3ForCausalLM"),
     **_family(m.read_longcat, "LongcatFlashForCausalLM"),
+    **_family(c.read_deepseek_v4, "DeepseekV4ForCausalLM"),
     # recurrent states beside attention
     **_family(r.read_qwen3_next, "Qwen3NextForCausalLM", qk_norm=True),
     **_family(r.read_qwen3_next, "OlmoHybridForCausalLM", qk_norm=True),

@@ -5,13 +5,13 @@ from __future__ import annotations
 from advisor.errors import NoKvCache, NotUnderstood
 from advisor.facts import ModelFacts
 from advisor.model import architectures as known
-from advisor.model.attention import hidden_size
+from advisor.model.attention import hidden_size, num_heads
 from advisor.model.config_view import ConfigView
 from advisor.model.dtypes import auto_dtype, config_dtype
 from advisor.model.lengths import default_max_model_len, read_max_length
 from advisor.model.quantization import read_quantization
 from advisor.model.since import ARCHITECTURE_RELEASES
-from advisor.model.spec import AttentionCache, IndexerCache, LayerCache, MlaCache, ModelSpec, StateCache
+from advisor.model.spec import AttentionCache, FixedPageCache, IndexerCache, LayerCache, MlaCache, ModelSpec, StateCache
 from advisor.versions import Version
 
 _MOST_LAYERS = 4096
@@ -66,7 +66,7 @@ def read_model(facts: ModelFacts, version: Version) -> ModelSpec:
     caches = [cache for layer in layers for cache in layer.caches]
     states = any(isinstance(cache, StateCache) for cache in caches)
     attends = any(not isinstance(cache, StateCache) for cache in caches)
-    heads, kv_heads, head_size = _heads(caches)
+    heads, kv_heads, head_size = _heads(cfg, caches)
     since, until = _releases(name, cfg)
     stated = config_dtype(cfg)
     longest = read_max_length(cfg, version, facts.model_max_length)
@@ -106,6 +106,7 @@ def read_model(facts: ModelFacts, version: Version) -> ModelSpec:
         num_kv_heads=kv_heads,
         head_size=head_size,
         uses_mla=any(isinstance(c, MlaCache) for c in caches),
+        packs_pages=any(isinstance(c, FixedPageCache) for c in caches),
         is_sparse_mla=any(isinstance(c, IndexerCache) for c in caches),
         is_hybrid=states and attends,
         is_attention_free=states and not attends,
@@ -115,7 +116,7 @@ def read_model(facts: ModelFacts, version: Version) -> ModelSpec:
     )
 
 
-def _heads(caches: list[LayerCache]) -> tuple[int, int, int]:
+def _heads(cfg: ConfigView, caches: list[LayerCache]) -> tuple[int, int, int]:
     """(query heads, KV heads, head size) as vLLM's ModelConfig sees the model: by its first attention layer."""
     for cache in caches:
         if isinstance(cache, AttentionCache):
@@ -123,6 +124,8 @@ def _heads(caches: list[LayerCache]) -> tuple[int, int, int]:
     for cache in caches:
         if isinstance(cache, MlaCache):
             return cache.num_heads, 1, cache.head_size
+    if any(isinstance(cache, FixedPageCache) for cache in caches):
+        return num_heads(cfg), 1, cfg.size("head_dim")
     return 0, 0, 0
 
 

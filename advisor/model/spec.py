@@ -50,7 +50,18 @@ class StateCache(msgspec.Struct, frozen=True, kw_only=True):
     sizes: dict[str, int]
 
 
-LayerCache = AttentionCache | MlaCache | IndexerCache | StateCache
+class FixedPageCache(msgspec.Struct, frozen=True, kw_only=True):
+    """A cache whose block and page the model's own code fixes, the same on every rank (DeepSeek-V4).
+
+    `span_tokens` is the window of a windowed one, None for one that grows with the request.
+    """
+
+    block_size: int
+    page_bytes: int
+    span_tokens: int | None = None
+
+
+LayerCache = AttentionCache | MlaCache | IndexerCache | StateCache | FixedPageCache
 
 
 class Layer(msgspec.Struct, frozen=True):
@@ -108,6 +119,7 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
     sliding_window: int | None = None  # whole-model window, or the window of its sliding layers
     uses_mla: bool = False
     is_sparse_mla: bool = False
+    packs_pages: bool = False  # pages of several sizes side by side in one block (DeepSeek-V4)
     is_multimodal: bool = False
     is_hybrid: bool = False  # has state layers beside attention
     is_attention_free: bool = False

@@ -109,7 +109,6 @@ REFUSED = {
     "DiffLlamaForCausalLM": "not known",
     "MolmoForCausalLM": "needs custom code",
     "BailingMoeV2_5ForCausalLM": "not known yet",
-    "DeepseekV4ForCausalLM": "compressed and windowed latents packed in one block are not known yet",
 }
 
 
