@@ -57,7 +57,8 @@ def pack_groups(named: list[Named]) -> list[LayerGroup]:
     """Groups whose pages of several sizes lie side by side in one block (_get_packed_kv_cache_groups).
 
     Layers of one kind share a bucket. A bucket with equally many layers of each page size is a repeating pattern and
-    may be split; the number of repeats a group is the one that pads least, and never less than the largest mixed pattern.
+    may be split; the number of repeats a group is the one that pads least, and never less than the largest mixed
+    pattern.
     """
     buckets: list[list[Named]] = []
     for member in named:

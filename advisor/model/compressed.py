@@ -1,8 +1,8 @@
 """DeepSeek-V4: a window of latents in every layer, compressed latents where the layer compresses, and the states of the
 compressors, pages of several sizes side by side in one block.
 
-Source: vLLM 0.32 models/deepseek_v4/{attention,compressor}.py, v1/attention/backends/mla/sparse_swa.py (get_kv_cache_spec), with
-the fp8_ds_mla layout that these models require.
+Source: vLLM 0.32 models/deepseek_v4/{attention,compressor}.py, v1/attention/backends/mla/sparse_swa.py
+(get_kv_cache_spec), with the fp8_ds_mla layout that these models require.
 """
 
 from __future__ import annotations
