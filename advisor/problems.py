@@ -8,6 +8,7 @@ import msgspec
 
 from advisor.errors import InvalidInput
 
+PROBLEMS_AT_MOST = 200  # found in one file; what is beyond them helps nobody
 _SHOWN_PROBLEMS = 40
 _SHOWN_CHARACTERS = 60
 

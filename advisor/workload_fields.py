@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from advisor.problems import Problem, shown, written
+from advisor.problems import PROBLEMS_AT_MOST, Problem, shown, written
 from advisor.yaml_nodes import Broken, Mapping, Node, Scalar, Sequence, join
 
 if TYPE_CHECKING:
     from advisor.unit_hints import Quantity
 
 _COUNT_AT_MOST = 10**9
+_LINE_AT_MOST = 1000  # characters of a name or path
 
 
 class WrongValueError(Exception):
@@ -39,6 +40,11 @@ class Reading:
         self.problems = problems
         self.elsewhere = elsewhere  # section -> the keys it takes, for "it belongs under"
         self.lines: dict[str, int] = {}
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether so much is wrong that the rest need not be read."""
+        return len(self.problems) >= PROBLEMS_AT_MOST
 
     def wrong(self, key: str, line: int, message: str, expected: str = "") -> None:
         """Note a problem."""
@@ -152,6 +158,8 @@ def text(noun: str, *, long: bool = False) -> Field:
             )
         if not scalar.value.strip():
             raise WrongValueError("is empty text", f"expected {expected}")
+        if not long and len(scalar.value) > _LINE_AT_MOST:
+            raise WrongValueError(f"has {len(scalar.value)} characters", f"expected {expected}")
         if not long and not scalar.value.isprintable():
             raise WrongValueError(f"is {said(node)}", f"expected {expected} on one line")
         return scalar.value.strip()
@@ -208,6 +216,8 @@ class Section(msgspec.Struct, frozen=True, kw_only=True):
         values: dict[str, Any] = {}
         entries = self._entries(node)
         for entry in entries:
+            if reading.hopeless:
+                return values
             dotted = join(key, entry.key)
             reading.lines[dotted] = entry.line
             field = self.fields.get(entry.key)

@@ -28,6 +28,8 @@ def pins(reading: Reading, node: Node, key: str) -> dict[str, Any]:
         )
     values: dict[str, Any] = {}
     for entry in node.entries:
+        if reading.hopeless:
+            break
         name = entry.key.removeprefix("--").replace("-", "_")
         dotted = join(key, name)
         if name in values:

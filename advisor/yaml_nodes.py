@@ -12,13 +12,12 @@ from typing import Any
 
 import msgspec
 
-from advisor.problems import InvalidWorkload, Problem, shown
+from advisor.problems import PROBLEMS_AT_MOST, InvalidWorkload, Problem, shown
 from advisor.yaml_scalars import Doubt, Value, plain_value
 
 BYTES_AT_MOST = 1024 * 1024
 DEPTH_AT_MOST = 24
 _NODES_AT_MOST = 50_000
-_PROBLEMS_AT_MOST = 200
 
 
 class Scalar(msgspec.Struct, frozen=True):
@@ -116,7 +115,7 @@ class _Composer:
 
     def wrong(self, key: str, line: int, message: str, expected: str = "") -> None:
         self.problems.append(Problem(key, line, message, expected))
-        if len(self.problems) >= _PROBLEMS_AT_MOST:
+        if len(self.problems) >= PROBLEMS_AT_MOST:
             raise _StopError
 
     def stop(self, key: str, line: int, message: str, expected: str = "") -> _StopError:

@@ -264,6 +264,18 @@ def test_a_long_list_of_problems_is_cut_as_text_only() -> None:
     assert str(caught.value).splitlines()[-1] == "... and 60 more"
 
 
+@pytest.mark.parametrize(
+    "rows",
+    ["key{n}: 1\n", "a{n}: &a{n} 1\n", "again: {n}\n", "engine: {{X{n}: 1}}\n", "[{n}]: 1\n"],
+    ids=["unknown", "anchored", "repeated", "repeated-pins", "odd-keys"],
+)
+def test_reading_gives_up_on_a_file_that_is_all_wrong(rows: str) -> None:
+    started = time.perf_counter()
+    problems = problems_of(MINIMAL + "".join(rows.format(n=n) for n in range(20_000)))
+    assert time.perf_counter() - started < 2
+    assert len(problems) <= 200
+
+
 def test_an_alias_bomb_is_refused_at_once() -> None:
     bomb = 'a: &a ["x","x","x","x","x","x","x","x","x"]\n' + "".join(
         f"{name}: &{name} [{','.join([f'*{before}'] * 9)}]\n"

@@ -163,6 +163,7 @@ VALUES = [
     _edit("schema-other", "kvadvise.workload/1", "kvadvise.workload/2", 1, "schema", "kvadvise.workload/1"),
     _edit("plan-text", "plan: {schema: kvadvise.plan/1, outcome: fits, kv: {num_blocks: 12345}}", "plan: plan.json",
           27, "plan", "not a mapping"),
+    _edit("name-endless", "name: chat", f"name: {'chat' * 300}", 2, "name", "has 1200 characters", schema=False),
     _edit("name-lines", "name: chat", 'name: "a\\nb"', 2, "name", "on one line", schema=False),
 ]  # fmt: skip
 
