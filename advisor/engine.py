@@ -16,6 +16,7 @@ from advisor.errors import EngineRefuses
 from advisor.gpu import Gpu
 from advisor.model.dtypes import auto_dtype, normal_dtype
 from advisor.model.spec import ModelSpec
+from advisor.model_runner import uses_v2_runner
 from advisor.units import GIB
 from advisor.versions import Version
 
@@ -55,7 +56,6 @@ class Engine(msgspec.Struct, frozen=True, kw_only=True):
     violations: tuple[Violation, ...] = ()
 
 
-_SECOND_RUNNER_MOE = frozenset({"DeepseekV2ForCausalLM", "GraniteMoeForCausalLM", "Qwen2MoeForCausalLM"})
 _STATES_ON_V1 = (0, 10)
 _MODE_ALL_KINDS = frozenset({"mamba1", "mamba2"})
 
@@ -273,9 +273,11 @@ def _device_defaults(gpu: Gpu, version: Version, ranks: int) -> tuple[int, int]:
     if version >= (0, 28) and total >= 160 * GIB:
         return 16384, 1024
     small_gb10 = version >= (0, 33) and gpu.compute_capability == (12, 1)
-    if total >= 70 * GIB and "a100" not in gpu.device_name.lower() and not small_gb10:
+    spared = "a100" in gpu.device_name.lower() and version >= (0, 9)
+    if total >= 70 * GIB and not spared and not small_gb10:
         return 8192, 1024
-    return 2048, 256
+    # up to about 0.8.3 every GPU had 1024 (vllm#15105 and one public log)
+    return 2048, 1024 if version < (0, 8, 4) else 256
 
 
 def _concurrent_batches(model: ModelSpec, gpu: Gpu, version: Version, pp: int, *, asynchronous: bool) -> int:
@@ -284,8 +286,14 @@ def _concurrent_batches(model: ModelSpec, gpu: Gpu, version: Version, pp: int, *
         return 1
     if not asynchronous:
         return pp
-    dense = not (model.is_hybrid or model.num_experts) or model.architecture in _SECOND_RUNNER_MOE
-    second_runner = not gpu.is_cpu and (version >= (0, 29) or dense)
+    second_runner = not gpu.is_cpu and uses_v2_runner(
+        version,
+        model.architecture,
+        is_moe=bool(model.num_experts),
+        is_quantized=model.quantization.method is not None,
+        is_hybrid=model.is_hybrid,
+        is_pooling=model.is_pooling,
+    )
     if second_runner:
         return pp + 1
     return 2 if pp <= 1 else pp
