@@ -12,7 +12,7 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 ENGINE_DIR ?= .engine
-DEMO ?= chat-7b-rtx-4090
+DEMO ?= chat-8k
 PYTEST_ARGS ?=
 
 # The first Python that is new enough and can make virtual environments; `make PYTHON=... TARGET` overrides it.
@@ -59,7 +59,7 @@ oracle: $(VENV)/.developing engine ## Compare KV layouts with every answer of vL
 
 .PHONY: accuracy
 accuracy: $(VENV)/.developing ## Planned against measured starts, per figure
-	$(BIN)/python tools/accuracy.py
+	$(BIN)/python -m tools.accuracy
 
 .PHONY: bench
 bench: $(VENV)/.installed ## How long `kvadvise plan --json` takes, and how much memory

@@ -57,21 +57,21 @@ def test_dash_is_stdin(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_profile_works_as_a_file_and_ones_own_comes_first() -> None:
-    assert read_text("chat-7b-rtx-4090").data.startswith(b"name: chat-7b-rtx-4090")
-    save_profile("chat-7b-rtx-4090", FILE)
-    assert read_text("chat-7b-rtx-4090").data == FILE
+    assert b"name: chat-8k\n" in read_text("chat-8k").data
+    save_profile("chat-8k", FILE)
+    assert read_text("chat-8k").data == FILE
 
 
 def test_a_file_comes_before_a_profile(tmp_path: Path) -> None:
-    (tmp_path / "chat-7b-rtx-4090").write_bytes(FILE)
-    assert read_text("chat-7b-rtx-4090").data == FILE
+    (tmp_path / "chat-8k").write_bytes(FILE)
+    assert read_text("chat-8k").data == FILE
 
 
 @pytest.mark.parametrize(
     ("reference", "words"),
     [
         ("no-such.yaml", "cannot read: No such file"),
-        ("chat-7b-rtx4090", "chat-7b-rtx-4090"),
+        ("chat-8K", "chat-8k"),
         ("../../etc/passwd", "cannot read"),
         (".", "cannot read: Is a directory"),
     ],
@@ -202,10 +202,10 @@ def test_a_file_where_the_directory_belongs_is_said(tmp_path: Path) -> None:
 
 
 def test_the_list_has_ones_own_in_place_of_a_bundled_one() -> None:
-    save_profile("cpu-135m", FILE)
+    save_profile("rag-32k", FILE)
     origins = {profile.name: profile.origin for profile in list_profiles()}
-    assert origins["cpu-135m"] == "user"
-    assert origins["chat-7b-rtx-4090"] == "bundled"
+    assert origins["rag-32k"] == "user"
+    assert origins["chat-8k"] == "bundled"
 
 
 # identity
