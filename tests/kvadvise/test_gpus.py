@@ -572,3 +572,16 @@ def test_rows_without_yaml_speedups_are_the_same(monkeypatch: pytest.MonkeyPatch
     load_row.cache_clear()
     assert load_row(path) == fast
     assert gpu_rows.load_row.cache_info().misses == 1
+
+
+def test_the_row_and_the_names_that_the_docs_show_are_valid(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "gpus.md").read_text(encoding="utf-8")
+    naming, row = re.findall(r"```yaml\n(.*?)```", text, re.DOTALL)
+    (tmp_path / "acme-9000.yaml").write_text(row, encoding="utf-8")
+    catalogue = Catalogue(tmp_path)
+    assert resolve_gpu(GpuRef(name="acme 9000 MIG 1g.62gb"), catalogue=catalogue).total_bytes.value == 61.5 * GIB
+    assert resolve_gpu(GpuRef(name="Acme"), catalogue=catalogue).flops == {"bf16": 5e15, "fp8": 1e16}
+    plain = re.findall(r"^gpu: ([^{#]+?) +#", naming, re.MULTILINE)
+    assert len(plain) == 6
+    for name in set(plain) - {"auto", "cpu"}:
+        named(name)
