@@ -22,7 +22,7 @@ ARROWS = {
 
 # What the pure part may import: nothing that knows the time, the machine, the network or a file.
 PURE = {
-    *("__future__", "abc", "bisect", "collections", "copy", "dataclasses", "difflib", "enum", "fractions"),
+    *("__future__", "abc", "bisect", "collections", "copy", "dataclasses", "difflib", "enum", "fnmatch", "fractions"),
     *("functools", "hashlib", "heapq", "itertools", "json", "math", "operator", "re", "statistics", "string"),
     *("textwrap", "types", "typing", "unicodedata"),
     *("advisor", "msgspec"),

@@ -15,7 +15,7 @@ MACHINE_PATHS = [
     re.compile("/" + "work" + r"/(?:main|shared|venv|engine|notes)\b"),
     re.compile("/tmp/" + "bash_jobs"),
     re.compile(r"/root/\." + "pyenv"),
-    re.compile(r"/home/(?!vllm/)[a-z]+/\." + "cache"),
+    re.compile(r"/home/(?!vllm/|kvadvise/)[a-z]+/\." + "cache"),
     re.compile(r"\b(?:files\." + r"pythonhosted|registry\." + r"npmjs|deb\." + r"debian)\.org\b"),
     re.compile(r"\bpypi\." + r"org\b"),
 ]
