@@ -17,6 +17,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import groupby, product
+from math import prod
 from typing import Any
 
 # Lists and mappings of module names: what quantisation leaves out, or covers. Only membership has a meaning.
@@ -173,6 +174,8 @@ def expand_names(pattern: str) -> list[str]:
     if len(pieces) == 1:
         return [pattern]
     choices = [[piece] if i % 2 == 0 else _alternatives(piece) for i, piece in enumerate(pieces)]
+    if prod(map(len, choices)) > _LONGEST_LIST:
+        raise ValueError(f"the pattern {pattern} is longer than any list of a config")
     return ["".join(parts) for parts in product(*choices)]
 
 
