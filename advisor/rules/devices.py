@@ -1,0 +1,129 @@
+"""Rules of device and checkpoint: dtypes the GPU lacks, weight formats it only emulates."""
+
+from __future__ import annotations
+
+from advisor.model.dtypes import normal_dtype
+from advisor.rules.table import Hit, InputRule, Planned, PlanRule
+from advisor.sizing import Problem
+
+_BF16 = (8, 0)
+_NATIVE_FP4 = (10, 0)
+# the least compute capability of any release, by method (vLLM quantization/*.py: get_min_capability)
+_LEAST: dict[str, tuple[int, int]] = {
+    "awq": (7, 5),
+    "awq_marlin": (7, 5),
+    "gptq": (6, 0),
+    "fp8": (7, 5),
+    "fbgemm_fp8": (8, 0),
+    "modelopt": (7, 5),
+    "modelopt_fp4": (7, 5),
+    "mxfp4": (8, 0),
+    "compressed-tensors": (7, 0),
+    "bitsandbytes": (7, 0),
+    "experts_int8": (8, 0),
+}
+_FP4 = frozenset({"modelopt_fp4", "nvfp4"})
+
+
+def _bf16(problem: Problem) -> Hit | None:
+    cap, dtype = problem.gpu.compute_capability, normal_dtype(str(problem.pins.get("dtype", "auto")))
+    if cap is None or cap >= _BF16 or dtype != "bfloat16":
+        return None
+    return Hit(
+        f"{problem.gpu.name} (compute capability {cap[0]}.{cap[1]}) has no bfloat16; it needs 8.0",
+        "set dtype: half",
+    )
+
+
+def _bf16_replaced(planned: Planned) -> Hit | None:
+    problem, engine = planned.problem, planned.sized.engine
+    cap = problem.gpu.compute_capability
+    if cap is None or cap >= _BF16 or problem.model.dtype != "bfloat16" or engine.dtype == "bfloat16":
+        return None
+    return Hit(
+        f"{problem.gpu.name} has no bfloat16: the model runs in {engine.dtype}, which its training did not use",
+        "check the answers: values beyond 65,504 become infinite",
+    )
+
+
+def _method(problem: Problem) -> str | None:
+    pinned = problem.pins.get("quantization")
+    return str(pinned) if isinstance(pinned, str) else problem.model.quantization.method
+
+
+def _weights_capability(problem: Problem) -> Hit | None:
+    cap, method = problem.gpu.compute_capability, _method(problem)
+    least = _LEAST.get(method or "")
+    if cap is None or least is None or cap >= least:
+        return None
+    return Hit(
+        f"{method} weights need compute capability {least[0]}.{least[1]}; {problem.gpu.name} has {cap[0]}.{cap[1]}",
+        "use another checkpoint or a newer GPU",
+    )
+
+
+def _fp4(problem: Problem) -> Hit | None:
+    cap, method = problem.gpu.compute_capability, _method(problem) or ""
+    is_fp4 = method in _FP4 or "nvfp4" in problem.model.id.lower()
+    if cap is None or cap >= _NATIVE_FP4 or not is_fp4:
+        return None
+    return Hit(
+        f"{problem.gpu.name} has no 4-bit float: NVFP4 weights are unpacked by a fallback (Marlin), slower and with "
+        "more memory than native kernels",
+        "check the answers under load; an AWQ or FP8 checkpoint suits this GPU better",
+    )
+
+
+def _gguf(problem: Problem) -> Hit | None:
+    weights = problem.facts.weights
+    is_gguf = (weights is not None and weights.basis == "gguf") or _method(problem) == "gguf"
+    if not is_gguf:
+        return None
+    return Hit(
+        "GGUF weights: prefill is several times slower than with AWQ or GPTQ, and what is unpacked while loading is "
+        "only known roughly",
+        "verify latency, give the tokenizer's own path, and prefer AWQ or GPTQ",
+    )
+
+
+def _weights_guessed(problem: Problem) -> Hit | None:
+    if problem.facts.weights is not None or problem.workload.model.weights_gib_per_gpu is not None:
+        return None
+    return Hit(
+        "the size of the weights is worked out from the config's parameter count: no checkpoint was seen",
+        "state model.weights_gib_per_gpu (a start-up log prints it), or let kvadvise read the checkpoint's headers",
+    )
+
+
+def _online(problem: Problem) -> Hit | None:
+    asked = problem.pins.get("quantization")
+    if not isinstance(asked, str) or problem.model.quantization.method is not None or asked == "gguf":
+        return None
+    return Hit(
+        f"quantization {asked} converts a 16-bit checkpoint while loading: the peak is the full size of what is being "
+        "converted",
+        "prefer a checkpoint that is quantised already",
+    )
+
+
+INPUTS = (
+    InputRule(
+        code="dtype-bf16-capability",
+        severity="error",
+        check=_bf16,
+        consequence="invalid",
+        source="vLLM platforms/cuda.py: check_if_supports_dtype",
+    ),
+    InputRule(
+        code="quantization-capability",
+        severity="error",
+        check=_weights_capability,
+        consequence="invalid",
+        source="vLLM config/vllm.py: _get_quantization_config",
+    ),
+    InputRule(code="nvfp4-fallback", severity="warning", check=_fp4, source="vllm#50925, vllm#49070, vllm#49376"),
+    InputRule(code="gguf", severity="warning", check=_gguf, source="vllm#35987"),
+    InputRule(code="weights-estimated", severity="warning", check=_weights_guessed, source="config.json"),
+    InputRule(code="quantized-while-loading", severity="note", check=_online, source="vLLM quantization/online"),
+)
+PLANS = (PlanRule(code="dtype-replaced", severity="warning", check=_bf16_replaced, source="vllm#1157, vllm#9990"),)
