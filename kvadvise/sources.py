@@ -60,6 +60,8 @@ def read_model(ref: ModelRef, *, base_dir: Path, around: Surroundings | None = N
 def _from_disk(ref: ModelRef, base_dir: Path, around: Surroundings, where: str) -> ModelFacts | None:
     """A directory or GGUF file that is named, else the hub cache."""
     named = ref.path if ref.path is not None else ref.id
+    if not named.strip():
+        raise InvalidInput("is empty", where=where or "model", hint="a hub id, a catalogue name or a directory")
     is_named = ref.path is not None or named.startswith(_PATH_BEGINNINGS) or named in (".", "..")
     for candidate in _candidates(named, base_dir, around):
         if _is_file(candidate) and candidate.suffix == ".gguf":
