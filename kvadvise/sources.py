@@ -134,23 +134,30 @@ def _sizes(config: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def _from_hub(ref: ModelRef, base_dir: Path, around: Surroundings, is_offline: bool, where: str) -> ModelFacts:
-    from kvadvise.catalogue import nearest_ids
     from kvadvise.hub_errors import MissingModel, Unreachable, offline
 
-    label = f"{where}: {ref.id}" if where else ref.id
     try:
         if not is_repository_id(ref.id):
-            raise MissingModel("is no directory, no catalogue name and no repository id", where=label)
+            raise MissingModel("is no directory, no catalogue name and no repository id", where=ref.id)
         if is_offline:
             raise offline(ref.id)
         from kvadvise.hub import fetch_facts
 
         return fetch_facts(ref.id, ref.revision, around)
-    except (MissingModel, Unreachable) as error:
-        for candidate in _candidates(ref.id, base_dir, around):
-            if _is_dir(candidate):  # it was meant: nothing else has this name
-                directory_facts(candidate, ref.id)
-        near = ", ".join(nearest_ids(ref.id, around))
-        hint = f"nearest in the catalogue: {near}; {error.hint}".rstrip("; ") if near else error.hint
-        at = f"{where}: {error.where}" if where and not error.where.startswith(where) else error.where
+    except InvalidInput as error:
+        hint = error.hint
+        if isinstance(error, MissingModel | Unreachable):
+            for candidate in _candidates(ref.id, base_dir, around):
+                if _is_dir(candidate):  # it was meant: nothing else has this name
+                    directory_facts(candidate, ref.id)
+            hint = _with_nearest(ref.id, hint, around)
+        at = f"{where}: {error.where}" if where else error.where
         raise type(error)(error.what, where=at, hint=hint) from None
+
+
+def _with_nearest(name: str, hint: str, around: Surroundings) -> str:
+    """The hint, led by the catalogue's nearest names where there are any."""
+    from kvadvise.catalogue import nearest_ids
+
+    near = ", ".join(nearest_ids(name, around))
+    return "; ".join(part for part in (f"nearest in the catalogue: {near}" if near else "", hint) if part)
