@@ -48,6 +48,8 @@ def concurrency_of(problem: Problem, sized: Sized) -> Concurrency:
         bound_by=sized.requests.bound_by,
         replicas=problem.replicas,
         at_p95_high=sized.requests_high.count,
+        blocks_per_request=sized.requests.blocks_per_request,
+        shared_blocks=sized.requests.shared_blocks,
     )
 
 

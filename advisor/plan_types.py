@@ -88,7 +88,11 @@ class Kv(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Concurrency(msgspec.Struct, frozen=True, kw_only=True):
-    """Requests of p95 length held at once per data-parallel engine, counted at the low end of the band."""
+    """Requests of p95 length held at once per data-parallel engine, counted at the low end of the band.
+
+    at_p95 = (kv.num_blocks_low - 1 - shared_blocks) / blocks_per_request, rounded down: vLLM keeps one block
+    back, and a shared prefix lies in the pool once.
+    """
 
     target: int
     at_p95: int
@@ -96,6 +100,8 @@ class Concurrency(msgspec.Struct, frozen=True, kw_only=True):
     bound_by: Bound
     replicas: int
     at_p95_high: int  # the same at the high end of the band
+    blocks_per_request: int  # what one request of p95 length holds, besides the shared prefix
+    shared_blocks: int
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):

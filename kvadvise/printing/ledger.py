@@ -4,6 +4,8 @@ it.
 
 from __future__ import annotations
 
+from collections import Counter
+
 from advisor.estimate import Estimate
 from advisor.plan_types import Concurrency, Kv, Memory, Plan
 from kvadvise.printing.figures import count, gib, setting
@@ -44,7 +46,7 @@ def concurrency(plan: Plan, look: Look) -> list[str]:
     if held is None or pool is None:
         return []
     return [
-        look.heading("Requests at once", "counted from the low end of the band"),
+        look.heading("Requests at once", "from the low end of the band"),
         *(look_line for line in _sum(plan, held, pool) for look_line in look.wrap(line, indent=4, first="  ")),
     ]
 
@@ -61,27 +63,31 @@ def _band(figure: Estimate, look: Look) -> str:
 
 
 def _sum(plan: Plan, held: Concurrency, pool: Kv) -> list[str]:
-    band = f" ({count(pool.num_blocks_low)} to {count(pool.num_blocks_high)})"
-    lines = [
-        f"{count(pool.num_blocks)} blocks of {pool.block_size} tokens"
-        + (band if pool.num_blocks_low != pool.num_blocks_high else "")
-        + f", {count(pool.bytes_per_block)} bytes each"
-    ]
-    lines += [
-        f"{count(group.layers)} {'layer' if group.layers == 1 else 'layers'} {group.kind}: "
-        f"{count(group.blocks_per_request)} blocks for one request of max_model_len"
-        for group in pool.groups
-    ]
-    lines.append(
-        f"p95 requests held at once: {count(held.at_p95)}"
-        + (f" (up to {count(held.at_p95_high)})" if held.at_p95_high != held.at_p95 else "")
-        + (f", bound by {held.bound_by}" if held.bound_by != "none" else "")
-    )
+    band = f", up to {count(pool.num_blocks_high)}" if pool.num_blocks_low != pool.num_blocks_high else ""
+    blocks = f"{count(pool.num_blocks_low)} blocks of {count(pool.bytes_per_block)} bytes at least{band}"
+    shared = f" - {count(held.shared_blocks)} for the shared prefix" if held.shared_blocks else ""
+    at_once = f"{count(held.at_p95)} at once" + (f", bound by {held.bound_by}" if held.bound_by != "none" else "")
+    division = f"({count(pool.num_blocks_low)} - 1 kept back{shared}) / {count(held.blocks_per_request)}"
     verdict = ">=" if held.promised >= held.target else "<"
     each = f", for each of {held.replicas} replicas" if held.replicas > 1 else ""
     promised = f"{count(held.at_p95)}{_headroom(plan)} = {count(held.promised)} promised"
-    lines.append(f"{promised} {verdict} {count(held.target)} wanted{each}")
-    return lines
+    return [
+        *_groups(pool),
+        blocks,
+        f"one request of p95 length holds {count(held.blocks_per_request)} blocks: {division} = {at_once}",
+        f"{promised} {verdict} {count(held.target)} wanted{each}",
+    ]
+
+
+def _groups(pool: Kv) -> list[str]:
+    """One line for each group, those alike on one."""
+    alike = Counter(pool.groups)
+    return [
+        (f"{count(times)} groups of " if times > 1 else "")
+        + f"{count(group.layers)} {'layer' if group.layers == 1 else 'layers'} {group.kind}: "
+        f"{count(group.blocks_per_request)} blocks of {group.block_size} tokens at max_model_len"
+        for group, times in alike.items()
+    ]
 
 
 def _headroom(plan: Plan) -> str:

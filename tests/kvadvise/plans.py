@@ -44,6 +44,8 @@ def held(target: int = 20, at_p95: int = 27, promised: int = 21, replicas: int =
         bound_by="kv",
         replicas=replicas,
         at_p95_high=at_p95 + 3,
+        blocks_per_request=206,
+        shared_blocks=62,
     )
 
 
