@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,9 +45,10 @@ def plan_workload(workload: WorkloadFile, text: WorkloadText) -> Plan:
     from kvadvise.gpus import resolve_gpu
     from kvadvise.sources import resolve_model
 
-    facts = resolve_model(workload.model, base_dir=text.base_dir)
-    gpu = resolve_gpu(workload.gpu)
-    return make_plan(
+    facts = resolve_model(workload.model, base_dir=text.base_dir, where=_place(workload, "model"))
+    gpu = resolve_gpu(workload.gpu, where=_place(workload, "gpu"))
+    make = partial(
+        make_plan,
         workload,
         facts,
         gpu,
@@ -54,6 +56,18 @@ def plan_workload(workload: WorkloadFile, text: WorkloadText) -> Plan:
         kvadvise_version=__version__,
         inputs_sha256=inputs_sha256(text.question, facts, gpu),
     )
+    plan = make()
+    if plan.outcome != "does_not_fit":
+        return plan
+    from kvadvise.neighbours import common_gpus, siblings
+
+    return make(known_gpus=common_gpus(), siblings=siblings(facts))
+
+
+def _place(workload: WorkloadFile, key: str) -> str:
+    """File, line and key of a top-level key, as messages name them."""
+    line = workload.lines.get(key)
+    return f"{workload.file}:{line}: {key}" if line else f"{workload.file}: {key}"
 
 
 def plan_or_refusal(text: WorkloadText) -> Plan:
