@@ -90,6 +90,7 @@ $(BIN)/python:
 $(VENV)/.installed: pyproject.toml | $(BIN)/python
 	@echo "installing kvadvise into $(VENV)"
 	@$(call pip_install,--editable .)
+	@$(BIN)/python -m compileall -q kvadvise advisor launch verify profiles
 	@touch $@
 
 $(VENV)/.developing: $(VENV)/.installed
