@@ -51,10 +51,22 @@ def resolve_model(
 
 
 def read_model(ref: ModelRef, *, base_dir: Path, around: Surroundings | None = None, where: str = "") -> ModelFacts:
-    """Like `resolve_model`, but the model itself: never the catalogue's word for it."""
+    """Like `resolve_model`, but the model itself: never the catalogue's word for it.
+
+    A cached config without weights is read anew from the hub, which knows their sizes; where the hub is out of
+    reach, the cached facts stand.
+    """
     around = around or here()
     facts = _from_disk(ref, base_dir, around, where)
-    return facts if facts is not None else _from_hub(ref, base_dir, around, around.is_offline, where)
+    if facts is None:
+        return _from_hub(ref, base_dir, around, around.is_offline, where)
+    if facts.resolved_from != "hub cache" or facts.weights is not None or around.is_offline:
+        return facts
+    try:
+        return _from_hub(ref, base_dir, around, False, where)
+    except InvalidInput as error:
+        note = f"its weights are not in the hub cache, and the hub could not tell their sizes ({error.what})"
+        return msgspec.structs.replace(facts, notes=(*facts.notes, note))
 
 
 def _from_disk(ref: ModelRef, base_dir: Path, around: Surroundings, where: str) -> ModelFacts | None:

@@ -13,10 +13,10 @@ from advisor.errors import InvalidInput
 from advisor.facts import ModelFacts
 from advisor.workload import ModelRef
 from kvadvise.catalogue import add_model, find_facts
-from kvadvise.sources import resolve_model
+from kvadvise.sources import read_model, resolve_model
 from kvadvise.surroundings import Surroundings
 from tests.kvadvise.fake_hub import COMMIT, FakeHub, File
-from tests.kvadvise.model_fixtures import LLAMA, elements, safetensors_bytes, surroundings
+from tests.kvadvise.model_fixtures import LLAMA, elements, safetensors_bytes, surroundings, write_json
 
 INDEX = "model.safetensors.index.json"
 GIB = 1024**3
@@ -210,6 +210,22 @@ def test_add_from_the_hub(hub: FakeHub, tmp_path: Path) -> None:
     assert facts.weights is not None
     assert facts.weights.total_bytes == 2 * GIB
     assert f"commit {COMMIT[:12]}" in facts.source
+
+
+def test_add_what_is_half_cached(hub: FakeHub, tmp_path: Path) -> None:
+    """The cache has the config, as vLLM leaves it behind when it is stopped early; the hub knows the sizes."""
+    around = online(hub, tmp_path)
+    folder = around.hub_cache / "models--org--name"
+    write_json(folder / "snapshots" / COMMIT / "config.json", LLAMA)
+    write_json(folder / "refs" / "main", 0).write_text(COMMIT)
+    ref = ModelRef(id="org/name")
+    assert resolve_model(ref, base_dir=around.cwd, around=around).weights is None
+    assert "could not tell their sizes" in read_model(ref, base_dir=around.cwd, around=around).notes[-1]
+    hub.add("org/name", sharded(2))
+    add_model("org/name", around=around)
+    weights = resolve_model(ref, base_dir=around.cwd, around=around).weights
+    assert weights is not None
+    assert (weights.total_bytes, weights.basis) == (2 * GIB, "catalogue")
 
 
 # --- what can go wrong
