@@ -165,6 +165,9 @@ class KvLayout(msgspec.Struct, frozen=True, kw_only=True):
             return all(a > 0 and n <= a for a, n in zip(usable, self._needed(tokens), strict=True))
 
         low, high = 0, max(self.longest_model_len, self.max_model_len)
+        if len(self.members) == 1 and self.bytes_per_token is not None:  # one group that grows: whole blocks decide
+            blocks = min(max(0, a) // b for a, b in zip(usable, self.bytes_per_block, strict=True))
+            return min(blocks * self.members[0].spec.block_size * self.dcp, high)
         while low < high:
             middle = (low + high + 1) // 2
             if fits(middle):
