@@ -11,8 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from advisor.errors import EngineRefuses, KvadviseError, NotUnderstood
-from advisor.plan_types import Finding, Outcome, Plan
+from advisor.errors import EngineRefuses, InvalidInput, KvadviseError, NotUnderstood
+from advisor.plan_types import PLAN_SCHEMA, Finding, Outcome, Plan
 from advisor.problems import InvalidWorkload
 from kvadvise import __version__
 from kvadvise.identity import inputs_sha256
@@ -33,6 +33,10 @@ def plan(source: str | os.PathLike[str] | Mapping[str, Any]) -> Plan:
 
 def plan_text(text: WorkloadText) -> Plan:
     """The plan of a workload's text; raises like `plan`."""
+    if PLAN_SCHEMA.encode() in text.question[:200]:
+        raise InvalidInput(
+            "this is a plan, not a workload", where=text.label, hint="give the workload file it was made from"
+        )
     from advisor.workload_yaml import read_workload_bytes
 
     return plan_workload(read_workload_bytes(text.question, text.label), text)
@@ -114,12 +118,12 @@ def _text_of(source: str | os.PathLike[str] | Mapping[str, Any]) -> WorkloadText
 def _findings(error: KvadviseError) -> list[Finding]:
     if isinstance(error, InvalidWorkload):
         return [
-            _finding("workload_invalid", f"{problem.where(error.file)}: {problem.message}", problem.expected)
+            _finding("workload-invalid", f"{problem.where(error.file)}: {problem.message}", problem.expected)
             for problem in error.problems
         ]
     if isinstance(error, EngineRefuses):
         return [_finding(error.code, error.what, error.hint, error.source)]
-    code = "model_not_understood" if isinstance(error, NotUnderstood) else "input_invalid"
+    code = "model-not-understood" if isinstance(error, NotUnderstood) else "input-invalid"
     return [_finding(code, f"{error.where}: {error.what}" if error.where else error.what, error.hint)]
 
 

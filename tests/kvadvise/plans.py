@@ -145,14 +145,14 @@ FITS = Plan(
     starts=True,
     findings=(
         Finding(
-            code="prompt_tokens_near_limit",
+            code="prompts-near-limit",
             severity="warning",
             message="The longest prompt leaves 1,024 tokens for the answer; a longer one is refused with HTTP 400.",
             remedy="Keep workload.prompt_tokens.max true to the traffic.",
             source="vLLM 0.32 entrypoints/serve",
         ),
         Finding(
-            code="kv_dtype_follows_model",
+            code="kv-dtype-follows-model",
             severity="note",
             message="kv_cache_dtype auto is bfloat16 here.",
             remedy="",
@@ -193,7 +193,7 @@ DOES_NOT_FIT = msgspec.structs.replace(
     memory=msgspec.structs.replace(MEMORY, cuda_graphs_in_budget=False, stage=1),
     findings=(
         Finding(
-            code="target_not_met",
+            code="target-not-met",
             severity="error",
             message="64 requests are wanted, 21 can be promised.",
             remedy="Take two GPUs, or a quantised checkpoint.",
@@ -217,14 +217,14 @@ INVALID = Plan(
     starts=False,
     findings=(
         Finding(
-            code="workload_invalid",
+            code="workload-invalid",
             severity="error",
             message="bad.yaml:4: workload.prompt_tokens.p95: falls below p50 (1200)",
             remedy="percentiles do not fall",
             source="",
         ),
         Finding(
-            code="workload_invalid",
+            code="workload-invalid",
             severity="error",
             message="bad.yaml:9: engine.max_model_length: unknown key",
             remedy="did you mean max_model_len?",
@@ -239,7 +239,7 @@ NOT_UNDERSTOOD = Plan(
     outcome="not_understood",
     findings=(
         Finding(
-            code="model_not_understood",
+            code="model-not-understood",
             severity="error",
             message="config.json: architecture FancyForCausalLM is not known",
             remedy="No number is made up for it.",

@@ -170,6 +170,13 @@ def test_set_changes_the_question(shell: Shell) -> None:
     assert "--set" in plan_of(bad)["findings"][0]["message"]
 
 
+def test_a_plan_in_place_of_a_workload_is_told_apart(shell: Shell) -> None:
+    shell.write("plan.json", shell.run("plan", "fits.yaml", "--json").stdout)
+    done = shell.run("plan", "plan.json")
+    assert done.returncode == 2
+    assert "this is a plan, not a workload" in done.stdout
+
+
 def test_explain(shell: Shell) -> None:
     done = shell.run("plan", "fits.yaml", "--explain", "--max-num-seqs")
     assert (done.returncode, done.stderr) == (0, "")
