@@ -24,6 +24,7 @@ from advisor.steps import is_lossy, met
 
 _MOST = 8
 _MOST_OF_A_KIND = 2
+_WORTH_SAYING = 1.1
 _MOST_GPUS_TRIED = 16
 _RELEASABLE = (
     "max_model_len",
@@ -80,15 +81,15 @@ def _rank(way: Alternative) -> tuple[int, int]:
     return rank, way.gpus if rank < 2 else -way.concurrency.promised * way.concurrency.replicas
 
 
-def pin_costs(ways: Iterable[Alternative], promised: int) -> tuple[Finding, ...]:
+def pin_costs(ways: Iterable[Alternative], promised: int, *, is_met: bool) -> tuple[Finding, ...]:
     """What each pin costs, from the alternatives that let it go."""
     return tuple(
         Finding(
             code="pin-cost",
-            severity="note" if way.outcome == "does_not_fit" else "warning",
-            message=f"the pin costs: {way.description}, {way.concurrency.promised} requests would be promised instead "
-            f"of {promised}" + ("" if way.starts else ", and it would still not surely start"),
-            remedy="see the alternative of kind unpin",
+            severity="note" if is_met or way.outcome == "does_not_fit" else "warning",
+            message=f"{way.description}, {way.concurrency.promised} requests would be promised, not {promised}"
+            + ("" if way.starts else ", and it would still not surely start"),
+            remedy="let the pin go if nothing else needs it (see the alternative of kind unpin)",
             source="plan",
         )
         for way in ways
@@ -168,8 +169,10 @@ def _released(problem: Problem, found: Found) -> Iterator[Alternative]:
 
 
 def _differs(problem: Problem, before: Sized, after: Sized) -> bool:
-    gains = problem.promised(after.at_p95) > problem.promised(before.at_p95)
-    return gains or (after.starts is True and before.starts is not True)
+    """Whether it starts or meets the target only without the pin, or promises a good deal more."""
+    gains = problem.promised(after.at_p95) > _WORTH_SAYING * problem.promised(before.at_p95)
+    starts = after.starts is True and before.starts is not True
+    return gains or starts or (met(problem, after) and not met(problem, before))
 
 
 def _policy(problem: Problem) -> Iterator[Alternative]:

@@ -130,7 +130,7 @@ def _planned(
         return msgspec.structs.replace(blank, findings=verdicts.findings)
     held = concurrency_of(problem, sized)
     ways = () if outcome == "invalid" else alternatives(problem, found, known_gpus, siblings)
-    costs = pin_costs(ways, held.promised)
+    costs = pin_costs(ways, held.promised, is_met=is_met)
     return msgspec.structs.replace(
         blank,
         outcome=outcome,

@@ -198,6 +198,14 @@ def kv_no_gain(dtype: str, sized: Sized) -> str:
     return f"{dtype} would hold no more ({sized.at_p95} requests of p95 length): the loss buys nothing."
 
 
+def kv_for_length(problem: Problem, sized: Sized) -> str:
+    """Row 4, asked for only by a length that no request has."""
+    return (
+        f"Not taken: the pool serves the load in 16 bits. Only the pinned max_model_len {sized.engine.max_model_len} "
+        f"does not start; {problem.longest_tokens} would do, and a loss is not taken for a length that no request has."
+    )
+
+
 def kv_after_gpus(dtype: str, sized: Sized) -> str:
     """Row 4, put off because GPUs that are there cost no quality."""
     return f"Put off: {dtype} would hold {sized.at_p95} requests, but more of the GPUs given cost no quality."

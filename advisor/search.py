@@ -47,10 +47,8 @@ def splits(problem: Problem) -> list[Split]:
     """Every way to use up to the GPUs given, smallest first; pins leave only what they allow."""
     count = max(1, problem.gpu.count // problem.replicas)
     tp, pp = problem.pins.get("tensor_parallel_size"), problem.pins.get("pipeline_parallel_size")
-    if problem.gpu.is_cpu or (tp is not None and pp is not None):
+    if problem.gpu.is_cpu or tp is not None:
         return [Split((tp or 1) * (pp or 1), pp or 1, tp or 1)]
-    if tp is not None:
-        return [Split(tp * stages, stages, tp) for stages in _stages(problem, tp, count)]
     ranks = [n for n in range(1, min(count, _MOST_GPUS) + 1) if _divides(problem, n)]
     if pp is not None:
         return [Split(n * pp, pp, n) for n in ranks if n * pp <= count] or [Split(pp, pp, 1)]

@@ -55,6 +55,15 @@ def met(problem: Problem, sized: Sized) -> bool:
     return sized.starts is True and problem.promised(sized.at_p95) >= problem.target
 
 
+def only_length_fails(problem: Problem, sized: Sized) -> bool:
+    """Whether the load is served and nothing but a max_model_len pinned beyond its needs fails the start check."""
+    needed = -(-problem.longest_tokens // sized.layout.block_size) * sized.layout.block_size
+    if "max_model_len" not in problem.pins or sized.engine.max_model_len <= needed:
+        return False
+    failing = {name for name, verdict in sized.checks.items() if verdict is not True}
+    return failing == {"start_check"} and problem.promised(sized.at_p95) >= problem.target
+
+
 def better(problem: Problem, a: Sized, b: Sized) -> bool:
     """Whether `a` starts more surely than `b`, or as surely and promises more."""
     return _rank(problem, a) > _rank(problem, b)
@@ -175,7 +184,8 @@ def _sized_otherwise(sized: Sized) -> bool:
 
 def _max_num_seqs(problem: Problem, state: State, _may_lose: bool) -> Move:
     trial = moved(problem, state, _batch(problem, state.sized))
-    if "max_num_batched_tokens" not in problem.pins and not met(problem, trial.sized):
+    may_shrink = "max_num_batched_tokens" not in problem.pins and not only_length_fails(problem, trial.sized)
+    if may_shrink and not met(problem, trial.sized):
         trial = _smaller_batch(problem, trial)
     names = ("max_num_seqs", "max_num_batched_tokens")
     values = {name: trial.moves[name] for name in names if name in trial.moves and name not in problem.pins}
@@ -259,6 +269,8 @@ def _quantized(problem: Problem, state: State, dtype: str, sized: Sized, may_los
         return Move({}, reasons.KV_FRAGILE_NOT_NEEDED if policy == "prefer" else reasons.KV_NOT_NEEDED)
     if not better(problem, sized, state.sized):
         return Move({}, reasons.kv_no_gain(dtype, sized))
+    if only_length_fails(problem, state.sized) and policy != "prefer":
+        return Move({}, reasons.kv_for_length(problem, state.sized))
     if not may_lose:
         return Move({}, reasons.kv_after_gpus(dtype, sized))
     if not met(problem, sized) and policy != "prefer":
