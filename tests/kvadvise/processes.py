@@ -15,7 +15,8 @@ class Shell:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.env = os.environ | {
+        compiled = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        self.env = compiled | {
             "XDG_CONFIG_HOME": str(folder / "config"),
             "HF_HOME": str(folder / "hub"),
             "HF_HUB_OFFLINE": "1",
