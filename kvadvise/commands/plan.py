@@ -68,7 +68,7 @@ def command(
         _save(save_as, *made[0], force=force)
     if as_json:
         _print_json(plans)
-    elif explain is not None:
+    elif explain is not None and plans[0].flags:
         _print_explanation(plans[0], explain)
     elif form is not None:
         _print_form(plans, form)

@@ -184,6 +184,7 @@ def test_explain(shell: Shell) -> None:
     wrong = shell.run("plan", "fits.yaml", "--explain", "max_num_sequences")
     assert (wrong.returncode, wrong.stdout) == (2, "")
     assert "max_num_seqs" in wrong.stderr
+    assert shell.run("plan", "wrong.yaml", "--explain", "block_size").stdout.startswith("INVALID")
 
 
 def test_save_and_plan_again(shell: Shell) -> None:
