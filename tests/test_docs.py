@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from advisor.plan_types import Plan
+
 ROOT = Path(__file__).resolve().parents[1]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 QUOTE = re.compile(r"<!-- output: (?P<command>kvadvise .+?) -->\n```text\n(?P<text>.*?)```\n<!-- end -->", re.DOTALL)
@@ -62,6 +64,12 @@ def test_readme_shows_the_demo_and_the_help() -> None:
 def test_links_lead_somewhere(path: Path) -> None:
     targets = [match["target"] for match in LINK.finditer(path.read_text("utf-8"))]
     assert [target for target in targets if not (path.parent / target).exists()] == []
+
+
+def test_every_key_of_a_plan_is_explained() -> None:
+    text = (ROOT / "docs" / "plan.md").read_text("utf-8")
+    identity = {"schema", "kvadvise_version"}
+    assert [name for name in Plan.__struct_fields__ if f"`{name}`" not in text and name not in identity] == []
 
 
 def test_every_document_is_in_the_index() -> None:
