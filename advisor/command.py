@@ -64,7 +64,9 @@ def block_size_is_neutral(problem: Problem, sized: Sized) -> bool:
         again = size(problem, pins | stated)
     except EngineRefuses:
         return False
-    return again.layout.groups == sized.layout.groups and again.layout.bytes_per_block == sized.layout.bytes_per_block
+    mine, theirs = sized.layout, again.layout
+    same_pages = mine.groups == theirs.groups and mine.bytes_per_block == theirs.bytes_per_block
+    return same_pages and mine.block_size == theirs.block_size
 
 
 def _words(problem: Problem, name: str, value: Any) -> list[str]:
