@@ -33,11 +33,13 @@ def memory(plan: Plan, look: Look) -> list[str]:
         ("KV cache", ledger.kv_cache_bytes),
         ("outside budget", ledger.outside_budget_bytes),
     ]
-    rows = [_row(name, figure, ledger, look) for name, figure in parts]
+    rows = [_row(name, figure, ledger, look) for name, figure in parts if figure.low or figure.high]
     share = f"{setting(utilisation)} x total" if utilisation is not None else ""
+    if plan.flags.get("kv_cache_memory_bytes") is not None:
+        share = "not used: kv_cache_memory_bytes is set"
     for name, figure, how in (("budget", ledger.budget_bytes, share), ("total", ledger.total_bytes, "")):
         rows.append([f"  {name}", gib(figure.value), _band(figure, look), figure.basis, how])
-    return [look.heading("Memory of one GPU", aside), *columns(rows, right=(1,))]
+    return [look.heading("Memory of one device", aside), *columns(rows, right=(1,))]
 
 
 def concurrency(plan: Plan, look: Look) -> list[str]:

@@ -51,7 +51,7 @@ def _memory(plan: Plan) -> list[str]:
     ]
     table = [(name, gib(row.value), f"{gib(row.low)} to {gib(row.high)}", row.basis) for name, row in rows]
     return [
-        "### Memory of one GPU (GiB)",
+        "### Memory of one device (GiB)",
         "",
         *_table(("", "value", "band", "basis"), table, right=(1, 2)),
     ]

@@ -231,7 +231,7 @@ def test_a_profile_with_a_relative_model_works_from_anywhere(shell: Shell) -> No
 def test_bundled_profiles_are_understood(path: Path, shell: Shell) -> None:
     plan = plan_of(shell.run("plan", path.stem, "--json"))
     assert plan["outcome"] in ("fits", "fits_with_loss", "does_not_fit")
-    assert plan["kv"]["num_blocks"] > 0
+    assert plan["kv"]["bytes_per_block"] > 0
 
 
 @pytest.mark.parametrize(

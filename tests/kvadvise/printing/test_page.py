@@ -71,7 +71,7 @@ def test_verdict_and_flags_come_first() -> None:
 
 def test_errors_come_before_the_ledger_they_spoil() -> None:
     text = page(plans.DOES_NOT_FIT, Look(width=80))
-    assert text.index("target-not-met") < text.index("Memory of one GPU") < text.index("Findings")
+    assert text.index("target-not-met") < text.index("Memory of one device") < text.index("Findings")
 
 
 def test_text_from_a_file_cannot_break_markdown() -> None:
