@@ -23,7 +23,7 @@ def memory(plan: Plan, look: Look) -> list[str]:
     if ledger is None:
         return []
     utilisation = plan.flags.get("gpu_memory_utilization")
-    aside = "in GiB, the rank with least room" + (f" (pipeline stage {ledger.stage})" if ledger.stage else "")
+    aside = "in GiB, the rank with least room" + (f" (stage {ledger.stage})" if ledger.stage else "")
     graphs = "CUDA graphs" if ledger.cuda_graphs_in_budget else "CUDA graphs, outside"
     parts = [
         ("weights", ledger.weights_bytes),
