@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from advisor.rules.table import Hit, InputRule, Planned, PlanRule
 from advisor.sizing import Problem
 
@@ -79,8 +81,25 @@ def _rate(problem: Problem) -> Hit | None:
         return None
     return Hit(
         f"{load.requests_per_s:g} requests a second that each take {ttft:g} s and {output} x {tpot:g} s, as the slo "
-        f"allows, are {held:.0f} in flight; concurrency is {load.concurrency}",
-        f"plan workload.concurrency {round(held + 0.5)}, or a tighter slo",
+        f"allows, are {math.ceil(held)} in flight; concurrency is {load.concurrency}",
+        f"plan workload.concurrency {math.ceil(held)}, or a tighter slo",
+    )
+
+
+def _target_missed(planned: Planned) -> Hit | None:
+    problem, sized = planned.problem, planned.sized
+    promised = problem.promised(sized.at_p95)
+    if promised >= problem.target:
+        return None
+    requests = sized.requests
+    what = "state blocks" if requests.bound_by == "mamba_blocks" else "KV blocks"
+    return Hit(
+        f"{promised} of {problem.target} requests can be promised: {sized.pool_low.num_blocks} {what} hold "
+        f"{sized.at_p95} of {requests.blocks_per_request} blocks each, and the headroom is "
+        f"{problem.workload.policy.headroom:g}",
+        "see the alternatives"
+        if sized.starts is not False
+        else "first what keeps it from starting, then the alternatives",
     )
 
 
@@ -157,6 +176,13 @@ INPUTS = (
     InputRule(code="rate-over-concurrency", severity="warning", check=_rate, source="Little's law"),
 )
 PLANS = (
+    PlanRule(
+        code="target-missed",
+        severity="error",
+        check=_target_missed,
+        consequence="does_not_fit",
+        source="vLLM v1/core/block_pool.py",
+    ),
     PlanRule(
         code="mamba-blocks",
         severity="error",

@@ -15,13 +15,13 @@ from advisor.plan import make_plan
 from advisor.plan_types import Plan
 from advisor.rules import INPUT_RULES, PLAN_RULES
 from advisor.rules.lengths import may_reason
-from advisor.rules.table import gravest
+from advisor.rules.table import InputRule, PlanRule, gravest
 from advisor.units import GIB
 from advisor.workload import Lengths, Slo
 from kvadvise.constants import load_constants
 from tests.advisor import plan_samples as s
 
-RULES = (*INPUT_RULES, *PLAN_RULES)
+RULES: tuple[InputRule | PlanRule, ...] = (*INPUT_RULES, *PLAN_RULES)
 P95 = Lengths(p95=2000)
 
 
@@ -166,6 +166,7 @@ CASES = (
         {"shared_prefix_tokens": 1000, **pins(enable_prefix_caching=False)},
         {"shared_prefix_tokens": 1000},
     ),
+    Case("target-missed", {"concurrency": 5000}, {"concurrency": 50}),
     Case("queue-unbounded", {"requests_per_s": 2.0}, {}),
     Case("gpu-count", pins(tensor_parallel_size=2), pins(tensor_parallel_size=1)),
     Case("tp-kv-replicated", pins(tensor_parallel_size=16), pins(tensor_parallel_size=8), s.QWEN3, s.h100(16)),
