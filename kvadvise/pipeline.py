@@ -11,6 +11,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from advisor.errors import EngineRefuses, InvalidInput, KvadviseError, NotUnderstood
 from advisor.plan_types import PLAN_SCHEMA, Finding, Outcome, Plan
 from advisor.problems import InvalidWorkload
@@ -33,13 +35,34 @@ def plan(source: str | os.PathLike[str] | Mapping[str, Any]) -> Plan:
 
 def plan_text(text: WorkloadText) -> Plan:
     """The plan of a workload's text; raises like `plan`."""
-    if PLAN_SCHEMA.encode() in text.question[:200]:
+    if _is_plan(text):
         raise InvalidInput(
             "this is a plan, not a workload", where=text.label, hint="give the workload file it was made from"
         )
     from advisor.workload_yaml import read_workload_bytes
 
     return plan_workload(read_workload_bytes(text.question, text.label), text)
+
+
+def saved_plan(text: WorkloadText) -> Plan | None:
+    """The plan that a text is, or that is saved in it; None where there is none, or where it is no workload.
+
+    Raises InvalidInput for a plan that another release wrote in another form.
+    """
+    from advisor.workload_yaml import read_workload_bytes
+
+    try:
+        document = msgspec.json.decode(text.data) if _is_plan(text) else read_workload_bytes(text.data, text.label).plan
+    except (InvalidWorkload, msgspec.DecodeError):
+        return None
+    if document is None:
+        return None
+    try:
+        return msgspec.convert(document, Plan)
+    except msgspec.ValidationError as error:
+        raise InvalidInput(
+            f"its plan cannot be read: {error}", where=text.label, hint="plan it anew: `kvadvise plan ... --save`"
+        ) from error
 
 
 def plan_workload(workload: WorkloadFile, text: WorkloadText) -> Plan:
@@ -66,6 +89,10 @@ def plan_workload(workload: WorkloadFile, text: WorkloadText) -> Plan:
     from kvadvise.neighbours import common_gpus, siblings
 
     return make(known_gpus=common_gpus(), siblings=siblings(facts))
+
+
+def _is_plan(text: WorkloadText) -> bool:
+    return PLAN_SCHEMA.encode() in text.data[:200]
 
 
 def _place(workload: WorkloadFile, key: str) -> str:

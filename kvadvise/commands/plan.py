@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 FORMATS = ("argv", "env", "vllm-config", "markdown")
 
 
-def _complete_profile(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def complete_profile(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Profile names and, as the shell finds them, files."""
     from click.shell_completion import CompletionItem
 
@@ -29,7 +29,7 @@ def _complete_profile(_ctx: click.Context, _parameter: click.Parameter, incomple
 
 
 @click.command("plan", short_help="Flags for a workload, what they cost, and why.")
-@click.argument("files", metavar="FILE...", nargs=-1, shell_complete=_complete_profile)
+@click.argument("files", metavar="FILE...", nargs=-1, shell_complete=complete_profile)
 @click.option("--json", "as_json", is_flag=True, help="Print kvadvise.plan/1, and nothing else on stdout.")
 @click.option(
     "--format", "form", type=click.Choice(FORMATS), help="Print the plan in another form, for a shell, vLLM or a page."
@@ -154,11 +154,12 @@ def _print_json(plans: list[Plan]) -> None:
 
 
 def _print_explanation(plan: Plan, flag: str) -> None:
+    from advisor.explain import explain
     from kvadvise.output import emit
     from kvadvise.printing.explanation import explanation
     from kvadvise.printing.look import look_of_terminal
 
-    emit(explanation(plan, flag, look_of_terminal()))
+    emit(explanation(explain(plan, flag), plan, look_of_terminal()))
 
 
 def _print_pages(plans: list[Plan], references: Sequence[str]) -> None:

@@ -182,7 +182,16 @@ FITS = Plan(
         gpu_count=1,
         vllm_version="0.32.0",
     ),
-    workload={"policy": {"kv_cache_quantization": "ask", "headroom": 0.8}},
+    workload={
+        "workload": {
+            "prompt_tokens": {"p50": 1200, "p95": 3000, "max": 7168},
+            "output_tokens": {"p50": 250, "p95": 900, "max": 1024},
+            "concurrency": 20,
+            "chat_template_tokens": 0,
+        },
+        "policy": {"kv_cache_quantization": "ask", "headroom": 0.8},
+        "engine": {},
+    },
 )
 
 DOES_NOT_FIT = msgspec.structs.replace(

@@ -254,3 +254,28 @@ def test_the_sum_on_the_page_can_be_done_by_hand(path: Path, shell: Shell) -> No
     free = max(0, pool["num_blocks_low"] - 1 - held["shared_blocks"])
     assert free // held["blocks_per_request"] == held["at_p95"]
     assert int(held["at_p95"] * plan["workload"]["policy"]["headroom"] + 1e-9) == held["promised"]
+
+
+def test_diff(shell: Shell) -> None:
+    shell.write("plan.json", shell.run("plan", "fits.yaml", "--json").stdout)
+    shell.run("plan", "fits.yaml", "--save", "mine", "--set", "workload.concurrency=9")
+    same = shell.run("diff", "fits.yaml", "plan.json")
+    assert (same.returncode, same.stderr) == (0, "")
+    assert "The plans are the same." in same.stdout
+    done = shell.run("diff", "plan.json", "mine", "--json")
+    document = json.loads(done.stdout)
+    changes = {row["path"]: (row["before"], row["after"]) for row in document["differences"]}
+    assert document["schema"] == "kvadvise.diff/1"
+    assert changes["concurrency.target"] == (8, 9)
+    assert document["before"]["inputs_sha256"] != document["after"]["inputs_sha256"]
+    page = shell.run("diff", "fits.yaml", "wrong.yaml")
+    assert page.returncode == 0
+    assert "after  wrong.yaml: invalid" in page.stdout
+    assert shell.run("diff", "fits.yaml", "nowhere.yaml").returncode == 2
+
+
+def test_a_plan_of_another_form_is_told(shell: Shell) -> None:
+    shell.write("old.json", '{"schema": "kvadvise.plan/1", "outcome": "maybe"}')
+    done = shell.run("diff", "fits.yaml", "old.json")
+    assert done.returncode == 2
+    assert "its plan cannot be read" in done.stderr

@@ -8,8 +8,10 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from advisor.errors import InvalidInput
+from advisor.compare import diff_plans
+from advisor.explain import explain
 from advisor.plan_types import Plan
+from kvadvise.printing.difference import difference
 from kvadvise.printing.explanation import explanation
 from kvadvise.printing.look import Look
 from kvadvise.printing.markdown import markdown
@@ -34,14 +36,21 @@ def test_markdown(name: str, plan: Plan, golden: Callable[[str, str], None]) -> 
     "flag", ["--max-num-seqs", "max_num_batched_tokens", "max-model-len", "block_size", "kv_cache_dtype"]
 )
 def test_explanation(flag: str, golden: Callable[[str, str], None]) -> None:
-    text = explanation(plans.FITS, flag, Look(width=80))
+    text = explanation(explain(plans.FITS, flag), plans.FITS, Look(width=80))
     golden(f"explain/{flag.strip('-').replace('-', '_')}.txt", text + "\n")
 
 
-def test_explaining_an_unknown_flag_names_the_nearest() -> None:
-    with pytest.raises(InvalidInput) as caught:
-        explanation(plans.FITS, "--max-num-sequences", Look())
-    assert "max_num_seqs" in caught.value.hint
+def test_difference(golden: Callable[[str, str], None]) -> None:
+    pairs = {
+        "same": (plans.FITS, plans.FITS),
+        "worse": (plans.FITS, plans.DOES_NOT_FIT),
+        "lossy": (plans.DOES_NOT_FIT, plans.FITS_WITH_LOSS),
+        "gone": (plans.FITS, plans.INVALID),
+    }
+    for name, (before, after) in pairs.items():
+        found = diff_plans(before, after)
+        text = difference(before, after, found, ("a.yaml", "b.yaml"), Look(width=80))
+        golden(f"diff/{name}.txt", text + "\n")
 
 
 @pytest.mark.parametrize("width", [72, 80, 100])
