@@ -12,7 +12,7 @@ from kvadvise.machine import Machine
 _NO_GPU = frozenset({"NVML_ERROR_LIBRARY_NOT_FOUND", "NVML_ERROR_DRIVER_NOT_LOADED"})
 
 
-class NvmlUnreadable(Exception):  # noqa: N818  named for what it says
+class NvmlUnreadable(Exception):
     """NVML is not there or does not answer; the text says why."""
 
 

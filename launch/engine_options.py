@@ -76,7 +76,7 @@ class Options(msgspec.Struct, frozen=True):
         return {name: option for option in self.options for name in option.names}
 
 
-class OptionsUnreadable(Exception):  # noqa: N818  named for what it says
+class OptionsUnreadable(Exception):
     """The engine could not be asked; the text is its last word, which a start would end with too."""
 
 
