@@ -88,9 +88,7 @@ def test_only_positive_whole_tokens_and_sizes(bad: Any) -> None:
         teaching.kv_bytes_left(24 * GIB, bad, GIB, GIB)
 
 
-@given(
-    st.integers(1, 200), st.integers(1, 128), st.integers(1, 512), st.integers(1, 4), st.integers(1, 10**6)
-)
+@given(st.integers(1, 200), st.integers(1, 128), st.integers(1, 512), st.integers(1, 4), st.integers(1, 10**6))
 def test_linear_in_every_factor(layers: int, kv_heads: int, head_dim: int, size: int, tokens: int) -> None:
     one = teaching.kv_bytes_per_request(tokens, layers, kv_heads, head_dim, size)
     assert teaching.kv_bytes_per_request(2 * tokens, layers, kv_heads, head_dim, size) == 2 * one
