@@ -126,8 +126,6 @@ def _planned(
     if outcome == "invalid" and is_lossy(sized) and "kv_cache_dtype" not in problem.pins:
         problem = _without_loss(problem)  # what is shown of a refused configuration is the pins' own layout
         return _planned(blank, problem, search(problem), violations, known_gpus, siblings)
-    if outcome == "not_understood":
-        return msgspec.structs.replace(blank, findings=verdicts.findings)
     held = concurrency_of(problem, sized)
     ways = () if outcome == "invalid" else alternatives(problem, found, known_gpus, siblings)
     costs = pin_costs(ways, held.promised, is_met=is_met)
@@ -148,8 +146,6 @@ def _planned(
 
 
 def _outcome(problem: Problem, sized: Sized, verdicts: Verdicts, refused: Sequence[Violation]) -> Outcome:
-    if verdicts.consequence == "not_understood":
-        return "not_understood"
     if refused or verdicts.consequence == "invalid":
         return "invalid"
     return "does_not_fit" if verdicts.consequence == "does_not_fit" else outcome_of(problem, sized)
@@ -169,8 +165,7 @@ def _refused(blank: Plan, problem: Problem, violations: tuple[Violation, ...], r
                 source=refusal.source,
             )
         )
-    outcome: Outcome = "not_understood" if verdicts.consequence == "not_understood" else "invalid"
-    return msgspec.structs.replace(blank, outcome=outcome, starts=False, findings=in_order(findings))
+    return msgspec.structs.replace(blank, outcome="invalid", starts=False, findings=in_order(findings))
 
 
 def _unknown(blank: Plan, unknown: NotUnderstood) -> Plan:

@@ -10,7 +10,7 @@ import msgspec
 from advisor.plan_types import Finding, Severity
 from advisor.sizing import Problem, Sized
 
-Consequence = Literal["invalid", "does_not_fit", "not_understood"]
+Consequence = Literal["invalid", "does_not_fit"]
 
 
 class Hit(msgspec.Struct, frozen=True):
@@ -56,7 +56,7 @@ class Verdicts(msgspec.Struct, frozen=True):
 
 
 _ORDER: dict[Severity, int] = {"error": 0, "warning": 1, "note": 2}
-_GRAVITY: dict[Consequence, int] = {"not_understood": 3, "invalid": 2, "does_not_fit": 1}
+_GRAVITY: dict[Consequence, int] = {"invalid": 2, "does_not_fit": 1}
 
 
 def judge(
@@ -81,5 +81,5 @@ def in_order(findings: Iterable[Finding]) -> tuple[Finding, ...]:
 
 
 def gravest(consequences: Iterable[Consequence | None]) -> Consequence | None:
-    """The consequence that decides: nothing understood before refused before too small."""
+    """The consequence that decides: refused before too small."""
     return max((c for c in consequences if c is not None), key=_GRAVITY.__getitem__, default=None)

@@ -106,6 +106,12 @@ def test_a_fragile_family_is_quantised_only_in_need() -> None:
     assert "kv-fp8-fragile-family" in s.codes(needed)
 
 
+def test_a_backend_without_the_dtype_is_found_by_trying() -> None:
+    made = s.plan("bigscience/bloom", s.h100(), weights_gib=60.0, prompt=1500, output=400, concurrency=40)
+    assert made.flags["kv_cache_dtype"] == "auto"
+    assert "ALiBi" in step(made, "kv_cache_dtype").reason
+
+
 def test_a_batch_given_up_in_vain_comes_back() -> None:
     made = s.plan(s.LLAMA, s.gpu(), concurrency=9, **TIGHT)
     assert made.flags["kv_cache_dtype"] == "fp8"
