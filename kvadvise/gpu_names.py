@@ -11,7 +11,7 @@ _FILLERS = re.compile(
     r"\((?:r|tm)\)|[^a-z0-9]+|"
     r"(?<![a-z])(?:nvidia|geforce|tesla|quadro|amd|instinct|radeon|intel|graphics|generation|edition|gpu)(?![a-z])"
 )
-_SIZE = re.compile(r"(?<![a-z0-9.])(\d{1,4})\s*-?\s*g(?:i?b)?(?![a-z0-9])")
+_SIZE = re.compile(r"(?<![a-z0-9.])(\d{1,4})[\s_-]*g(?:i?b)?(?![a-z0-9])")
 _MIG = re.compile(
     r"[\s(/,-]*(?:\bmig[\s:_-]*)?(?<![a-z0-9])(\d\s*c\.)?(\d)g\.(\d{1,3})gb(?:[+-](?:me\.all|me|gfx))*(?![a-z0-9])\)?",
     re.IGNORECASE,

@@ -499,6 +499,10 @@ def test_case_and_blanks_never_matter(entry: tuple[str, str], random: Any) -> No
     assert named(blanks) == named(spelling)
 
 
+def test_an_underscore_before_the_unit_is_a_blank() -> None:
+    assert named("RTX_4090_24_GiB") == named("RTX 4090 24 GiB")
+
+
 # ---- cost
 
 
