@@ -16,8 +16,8 @@ from advisor.versions import Version
 
 NATIVE_FP8 = (8, 9)
 OLDEST_E5M2 = (8, 0)
-_E5M2_WITH_WEIGHT_ONLY = (0, 24)  # first release with vllm#45040; 0.23 still refuses
-_WEIGHT_ONLY = frozenset({"compressed-tensors", "awq", "awq_marlin", "gptq", "gptq_marlin", "bitsandbytes"})
+_E5M2_BESIDE_QUANTISED = (0, 24)  # first release with vllm#45040; 0.23 still refuses every quantised checkpoint
+_KEEPS_KV_SCALES = ("fp8", "fbgemm_fp8", "modelopt")  # methods with a KV cache part of their own
 _AMD_FP8 = ("gfx94", "gfx95")
 
 
@@ -61,9 +61,8 @@ def _before_ada(model: ModelSpec, capability: tuple[int, int], version: Version)
 
 def e5m2_refused(model: ModelSpec, version: Version) -> str:
     """Why vLLM refuses fp8_e5m2 for this checkpoint; empty where it does not."""
-    method = model.quantization.method
+    method, kv = model.quantization.method, model.quantization.kv
     if method is None:
         return ""
-    if method in _WEIGHT_ONLY and model.quantization.kv.dtype is None and version >= _E5M2_WITH_WEIGHT_ONLY:
-        return ""
-    return f"fp8_e5m2 is refused for {method} checkpoints (vLLM layers/attention/attention.py)"
+    refused = method.startswith(_KEEPS_KV_SCALES) or kv.dtype is not None or version < _E5M2_BESIDE_QUANTISED
+    return f"fp8_e5m2 is refused for {method} checkpoints (vLLM layers/attention/attention.py)" if refused else ""
