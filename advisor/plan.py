@@ -16,6 +16,7 @@ from advisor.alternatives import alternatives, concurrency_of, outcome_of, pin_c
 from advisor.arguments import Violation, check_pins, normalise
 from advisor.assumptions import assumptions
 from advisor.command import argv_of, flags_of
+from advisor.drafting import with_draft_layers
 from advisor.errors import EngineRefuses, NotUnderstood
 from advisor.facts import ModelFacts
 from advisor.gpu import Gpu
@@ -96,7 +97,7 @@ def _problem(
     problem = Problem(
         workload=workload,
         facts=facts,
-        model=model,
+        model=with_draft_layers(model, pins),
         gpu=gpu,
         version=version,
         constants=constants.at(version),

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from advisor.drafting import draft_kind
 from advisor.engine import Engine
 from advisor.errors import NotUnderstood
 from advisor.estimate import Estimate, estimated, measured
 from advisor.facts import ModelFacts
-from advisor.ledger import MemoryLedger, cpu_ledger, memory_ledger
+from advisor.ledger import Line, MemoryLedger, cpu_ledger, memory_ledger
+from advisor.ledger_lines import lora_line, mtp_line
 from advisor.model.spec import ModelSpec
 from advisor.overhead_constants import OverheadConstants
 from advisor.overhead_facts import encoder_shape, overhead_inputs
 from advisor.overheads import overheads
 from advisor.units import bytes_from_gib
 from advisor.workload import ModelRef
+
+_LORA_RANK = 16  # vLLM config/lora.py: max_lora_rank
 
 
 def rank_ledgers(
@@ -21,7 +25,7 @@ def rank_ledgers(
     """One ledger per pipeline stage, of the tensor-parallel rank with most weights."""
     weights = stage_weights(facts, engine, ref)
     return tuple(
-        _ledger(model, facts, engine, constants, stage, weights[stage])
+        _ledger(model, facts, engine, constants, stage, weights[stage], stated=ref.weights_gib_per_gpu is not None)
         for stage in range(engine.pipeline_parallel_size)
     )
 
@@ -52,8 +56,11 @@ def _ledger(
     constants: OverheadConstants,
     stage: int,
     weights: Estimate,
+    *,
+    stated: bool,
 ) -> MemoryLedger:
     gpu = engine.gpu
+    last = stage == engine.pipeline_parallel_size - 1
     encoder = encoder_shape(facts.config, constants.encoders) if model.is_multimodal else None
     costs = overheads(overhead_inputs(model, engine, stage=stage, encoder=encoder), constants)
     if gpu.is_cpu:
@@ -70,5 +77,19 @@ def _ledger(
         utilization=engine.gpu_memory_utilization,
         weights=weights,
         overheads=costs,
+        lines=() if stated else _lines(model, engine, is_last=last),
         kv_cache_memory_bytes=engine.kv_cache_memory_bytes,
     )
+
+
+def _lines(model: ModelSpec, engine: Engine, *, is_last: bool) -> tuple[Line, ...]:
+    """LoRA slots and MTP layers; a stated "model loading" figure holds them already."""
+    pins = engine.pinned
+    lines = []
+    if pins.get("enable_lora"):
+        rank, slots = pins.get("max_lora_rank") or _LORA_RANK, pins.get("max_loras") or 1
+        lines.append(lora_line(model, engine, max_loras=int(slots), max_lora_rank=int(rank)))
+    if is_last and draft_kind(model, pins) == "mtp":
+        bits = model.quantization.weight_bits or 16
+        lines.append(mtp_line(model, engine, weight_bytes=bits / 8))
+    return tuple(lines)

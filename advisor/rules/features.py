@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from advisor.drafting import draft_kind
 from advisor.rules.table import Hit, InputRule, Planned, PlanRule
 from advisor.sizing import Problem
 
 _OFFLOADS = ("cpu_offload_gb", "swap_space", "kv_offloading_size", "kv_transfer_config", "offload_backend")
-_WEIGHTLESS_DRAFTS = ("ngram", "ngram_gpu", "suffix", "mtp", "deepseek_mtp", "custom_class")
 _LORA_RANK_DEFAULT = 16
 
 
@@ -65,33 +63,30 @@ def _lora(problem: Problem) -> Hit | None:
     )
 
 
-def _draft(problem: Problem) -> dict[str, Any] | None:
-    config = problem.pins.get("speculative_config")
-    return config if isinstance(config, dict) else None
-
-
 def _draft_unknown(problem: Problem) -> Hit | None:
-    config = _draft(problem)
-    if config is None:
+    if draft_kind(problem.model, problem.pins) != "unknown":
         return None
-    method = str(config.get("method") or ("draft_model" if config.get("model") else ""))
-    if method in _WEIGHTLESS_DRAFTS or method.endswith("_mtp"):
-        return None
+    config = problem.pins["speculative_config"]
+    name = config.get("model") or config.get("method")
     return Hit(
-        f"the draft model ({config.get('model', method)}) has weights and a KV cache of its own, and nothing is known "
-        "of its size",
+        f"the drafter ({name}) has weights and a KV cache of its own, and nothing is known of its size",
         "plan the two by hand: state the sum as model.weights_gib_per_gpu, and expect fewer blocks",
     )
 
 
 def _speculative(problem: Problem) -> Hit | None:
-    config = _draft(problem)
-    if config is None or _draft_unknown(problem) is not None:
+    kind = draft_kind(problem.model, problem.pins)
+    if kind not in ("nothing", "mtp"):
         return None
-    tokens = config.get("num_speculative_tokens", 0)
+    tokens = problem.pins["speculative_config"].get("num_speculative_tokens", 0)
+    own = (
+        f"; its {problem.model.num_nextn_layers} MTP layer(s) keep keys and values, which are counted"
+        if kind == "mtp"
+        else ""
+    )
     return Hit(
-        f"speculation holds up to {tokens} more tokens a request and state blocks in hybrid models; MTP layers keep "
-        "keys and values of their own",
+        f"up to {tokens} speculative tokens a request are held beside its own, and as many states in hybrid "
+        f"models{own}",
         "compare the blocks after the start with the plan",
     )
 
@@ -100,8 +95,8 @@ def _images(problem: Problem) -> Hit | None:
     if not problem.model.is_multimodal or problem.pins.get("limit_mm_per_prompt") or _text_only(problem):
         return None
     return Hit(
-        "a multimodal model reserves memory for its largest image or video at every start, and image tokens count as "
-        "prompt tokens",
+        "a multimodal model reserves memory for its largest item (image, video, audio) at every start, and items "
+        "count as prompt tokens",
         "text only: limit_mm_per_prompt: {image: 0, video: 0} (or language_model_only); else limit items, and pixels "
         "with mm_processor_kwargs",
     )
