@@ -56,6 +56,8 @@ def different(row: dict[str, Any], made: Plan) -> list[str]:
         return [] if made.outcome == "invalid" else [f"{made.outcome}, vLLM refuses"]
     if made.kv is None:
         return [f"{made.outcome}: {made.findings[0].message}"]
+    got: tuple[Any, ...]
+    wanted: tuple[Any, ...]
     if "needed_gib" in row:
         got, wanted = (made.starts, made.kv.estimated_max_model_len), (False, row["estimated"])
     else:
