@@ -12,14 +12,23 @@ from advisor.errors import NotUnderstood
 from advisor.model.config_view import ConfigView
 from advisor.model.spec import AttentionCache, AttentionKind, Layer
 
+_MOST_LAYERS = 4096
 FULL_NAMES = frozenset({"full_attention", "attention", "global", "full", "global_attention", "dense_attention"})
 SLIDING_NAMES = frozenset({"sliding_attention", "sliding", "local", "local_attention", "swa", "sliding_window"})
 CHUNKED_NAMES = frozenset({"chunked_attention"})
 
 
 def num_layers(cfg: ConfigView) -> int:
-    """Decoder layers, under the key the family uses."""
-    return cfg.size("num_hidden_layers", "n_layer", "n_layers", "num_layers", "decoder_layers")
+    """Decoder layers, under the key the family uses; refused where no model has so many."""
+    return layers_under(cfg, "num_hidden_layers", "n_layer", "n_layers", "num_layers", "decoder_layers")
+
+
+def layers_under(cfg: ConfigView, *keys: str) -> int:
+    """A number of layers under the first of these keys that is present."""
+    n = cfg.size(*keys)
+    if n > _MOST_LAYERS:
+        raise NotUnderstood(f"{n} layers are more than any model has", where=" / ".join(keys))
+    return n
 
 
 def num_heads(cfg: ConfigView) -> int:

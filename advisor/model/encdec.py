@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from advisor.errors import NoKvCache
+from advisor.model.attention import layers_under
 from advisor.model.config_view import ConfigView
 from advisor.model.spec import AttentionCache, Layer
 
@@ -13,7 +14,7 @@ def read_whisper(cfg: ConfigView) -> tuple[Layer, ...]:
     size = cfg.size("d_model") // heads
     own = AttentionCache(kind="full", num_heads=heads, num_kv_heads=heads, head_size=size, head_size_v=size)
     cross = AttentionCache(kind="cross", num_heads=heads, num_kv_heads=heads, head_size=size, head_size_v=size)
-    return tuple(Layer(i, (own, cross)) for i in range(cfg.size("decoder_layers")))
+    return tuple(Layer(i, (own, cross)) for i in range(layers_under(cfg, "decoder_layers")))
 
 
 def read_pooling(cfg: ConfigView) -> tuple[Layer, ...]:

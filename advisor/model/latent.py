@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from advisor.errors import NotUnderstood
-from advisor.model.attention import num_heads, num_layers, read_mha
+from advisor.model.attention import layers_under, num_heads, num_layers
 from advisor.model.config_view import ConfigView
 from advisor.model.spec import AttentionCache, IndexerCache, Layer, LayerCache, MlaCache
 
@@ -76,7 +76,4 @@ def read_minicpm3(cfg: ConfigView) -> tuple[Layer, ...]:
 def read_longcat(cfg: ConfigView) -> tuple[Layer, ...]:
     """LongCat Flash: two MLA sublayers in each of `num_layers` layers."""
     cache = MlaCache(head_size=latent_size(cfg), num_heads=num_heads(cfg))
-    return tuple(Layer(i, (cache, cache)) for i in range(cfg.size("num_layers", "num_hidden_layers")))
-
-
-__all__ = ["read_deepseek", "read_longcat", "read_mha", "read_minicpm3", "read_mla", "read_sparse_mla"]
+    return tuple(Layer(i, (cache, cache)) for i in range(layers_under(cfg, "num_layers", "num_hidden_layers")))

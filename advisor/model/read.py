@@ -14,7 +14,6 @@ from advisor.model.since import ARCHITECTURE_RELEASES
 from advisor.model.spec import AttentionCache, FixedPageCache, IndexerCache, LayerCache, MlaCache, ModelSpec, StateCache
 from advisor.versions import Version
 
-_MOST_LAYERS = 4096
 _POOLING_SUFFIXES = (
     "ForSequenceClassification",
     "ForRewardModel",
@@ -59,8 +58,6 @@ def read_model(facts: ModelFacts, version: Version) -> ModelSpec:
     cfg = ConfigView(facts.config)
     name, entry, multimodal = find_architecture(cfg)
     layers = entry.read(cfg)
-    if len(layers) > _MOST_LAYERS:
-        raise NotUnderstood(f"{len(layers)} layers are more than any model has", where="num_hidden_layers")
     if not any(layer.caches for layer in layers):
         raise NoKvCache("no layer of this model keeps a cache", where="config.json")
     caches = [cache for layer in layers for cache in layer.caches]
