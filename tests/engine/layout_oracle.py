@@ -147,22 +147,34 @@ def group_facts(group, cfg) -> dict:
     }
 
 
-def ask(case: dict, model: str, cuda: bool) -> dict:
-    """vLLM's answer for one case."""
-    from vllm.v1.core.kv_cache_utils import generate_scheduler_kv_cache_config, get_kv_cache_capacity
+def build_ranks(case: dict, model: str, cuda: bool):
+    """Every pipeline rank's model, each with a config of its own as in its own process.
 
-    cfg = engine_config(case, model)
-    if cuda:
-        from vllm.config import CompilationMode
-
-        cfg.compilation_config.mode = CompilationMode.NONE  # no torch.compile around a meta model
-    weights, specs = [], []
+    Returns the engine's config (the worker's where both are one process), weights and specs per rank, and backends.
+    """
+    weights, specs, backends = [], [], []
     for pp_rank in range(case["pp"]):
+        cfg = engine_config(case, model)
+        if cuda:
+            from vllm.config import CompilationMode
+
+            cfg.compilation_config.mode = CompilationMode.NONE  # no torch.compile around a meta model
         set_rank(case, pp_rank)
         n_bytes, rank_specs = build(cfg)
         weights.append(n_bytes)
         specs.append(rank_specs)
-    backends = backends_of(cfg)
+        backends += [b for b in backends_of(cfg) if b not in backends]
+    worker_block_size = cfg.cache_config.block_size
+    if case["tp"] * case["pp"] > 1:
+        cfg = engine_config(case, model)
+    return cfg, worker_block_size, weights, specs, backends
+
+
+def ask(case: dict, model: str, cuda: bool) -> dict:
+    """vLLM's answer for one case."""
+    from vllm.v1.core.kv_cache_utils import generate_scheduler_kv_cache_config, get_kv_cache_capacity
+
+    cfg, worker_block_size, weights, specs, backends = build_ranks(case, model, cuda)
     facts = {
         "architecture": cfg.model_config.architecture,
         "max_model_len": cfg.model_config.max_model_len,
@@ -182,10 +194,12 @@ def ask(case: dict, model: str, cuda: bool) -> dict:
         return {"error": str(e), **figures(str(e)), **facts}
     scheduler = generate_scheduler_kv_cache_config(configs)
     cfg.cache_config.num_gpu_blocks = scheduler.num_blocks
-    tokens, concurrency = get_kv_cache_capacity(cfg, scheduler) if scheduler.kv_cache_groups else (0, 0.0)
+    groups = scheduler.kv_cache_groups
+    tokens, concurrency = get_kv_cache_capacity(cfg, scheduler) if groups else (0, 0.0)
     return {
-        "groups": [group_facts(g, cfg) for g in scheduler.kv_cache_groups],
-        "block_size": cfg.cache_config.block_size,
+        "groups": [group_facts(g, cfg) for g in groups],
+        "block_size": worker_block_size,
+        "reported_block_size": reported_block_size(groups),
         "layout": layout.name,
         "num_gpu_blocks": scheduler.num_blocks,
         "bytes_per_block": [
@@ -195,6 +209,12 @@ def ask(case: dict, model: str, cuda: bool) -> dict:
         "max_concurrency": round(concurrency, 3),
         **facts,
     }
+
+
+def reported_block_size(groups: list) -> int | None:
+    """What vllm:cache_config_info shows: the smallest of the groups that prefix caching works on (engine/core.py)."""
+    specs = [g.kv_cache_spec for g in groups]
+    return min((s.block_size for s in [s for s in specs if s.prefix_cacheable] or specs), default=None)
 
 
 def spec_facts(specs: dict) -> list[dict]:
