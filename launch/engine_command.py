@@ -118,7 +118,7 @@ def environment_of(command: EngineCommand, base: Mapping[str, str]) -> dict[str,
         paths = env.get("PATH", os.defpath).split(os.pathsep)
         if own not in paths:
             env["PATH"] = os.pathsep.join([own, *paths])
-    if command.entry.kind == "module":
+    if "-m" in command.entry.words:
         env.setdefault("PYTHONSAFEPATH", "1")
     return env
 

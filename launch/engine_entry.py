@@ -17,6 +17,7 @@ from advisor.versions import Version, parse_version
 from launch.engine_probe import Probed, ask_command_version, probe
 
 MODULE = "vllm.entrypoints.openai.api_server"
+_COMMAND_MODULE = "vllm.entrypoints.cli.main"
 IMAGE = "vllm/vllm-openai"
 _INSTALL = "install vLLM into this environment, or name a `vllm` command or a python that has it with --engine"
 _SHEBANG_EXEC = re.compile(r"^'''exec' \"?([^\"\s]+)\"? ", re.MULTILINE)  # what pip writes for a long path
@@ -98,11 +99,11 @@ def _by_python(python: str, found_by: str, env: Mapping[str, str]) -> EngineEntr
     if probed is None:
         return None
     command = Path(python).parent / "vllm"
-    if probed.has_serve and command.is_file() and os.access(command, os.X_OK):
-        return _entry(probed, "serve", (str(command), "serve"), found_by)
-    if probed.has_module or not probed.has_serve:
+    if not probed.has_serve:
         return _entry(probed, "module", (python, "-m", MODULE), found_by)
-    return _entry(probed, "serve", (python, "-m", "vllm.entrypoints.cli.main", "serve"), found_by)
+    if command.is_file() and os.access(command, os.X_OK):
+        return _entry(probed, "serve", (str(command), "serve"), found_by)
+    return _entry(probed, "serve", (python, "-m", _COMMAND_MODULE, "serve"), found_by)
 
 
 def _by_command(command: str, found_by: str, env: Mapping[str, str]) -> EngineEntry:
