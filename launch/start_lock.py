@@ -41,6 +41,21 @@ def start_lock(
         yield
 
 
+def is_held(gpu: str, env: Mapping[str, str]) -> bool:
+    """Whether a start holds this GPU's lock now."""
+    try:
+        handle = os.open(lock_path(gpu, env), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(handle)
+    return False
+
+
 def lock_path(gpu: str, env: Mapping[str, str]) -> Path:
     """The lock file of one GPU."""
     return runtime_dir(env) / f"kvadvise-start-{re.sub(r'[^A-Za-z0-9._-]', '_', gpu)}.lock"
