@@ -1,0 +1,224 @@
+"""Which architecture is which family, where its modules sit, and what its names are called in a checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import NamedTuple
+
+from advisor.weights.blueprint import Blueprint
+from advisor.weights.quant_names import COMMON_FUSED, Fused, Renames
+from advisor.weights.source import Source
+
+
+class Family(NamedTuple):
+    """How one architecture is built and how its quantisation names modules.
+
+    `reader` names a function in a module `families_...`.
+    """
+
+    reader: str
+    renames: Renames = Renames()
+    fused: Fused = COMMON_FUSED
+    pooling: bool = False
+
+    def build(self, source: Source) -> Blueprint:
+        """The blueprint of a config of this family."""
+        module, _, function = self.reader.partition(".")
+        read: Callable[[Source], Blueprint] = getattr(_families(module), function)
+        return read(source)
+
+
+def _families(name: str) -> ModuleType:
+    """The module of that name; only the one that is needed is imported, which takes most of the time."""
+    if name == "dense":
+        from advisor.weights import families_dense
+
+        return families_dense
+    if name == "moe":
+        from advisor.weights import families_moe
+
+        return families_moe
+    if name == "latent":
+        from advisor.weights import families_latent
+
+        return families_latent
+    if name == "hybrid":
+        from advisor.weights import families_hybrid
+
+        return families_hybrid
+    if name == "gemma":
+        from advisor.weights import families_gemma
+
+        return families_gemma
+    if name == "multimodal":
+        from advisor.weights import families_multimodal
+
+        return families_multimodal
+    if name == "encoder":
+        from advisor.weights import families_encoder
+
+        return families_encoder
+    from advisor.weights import families_legacy
+
+    return families_legacy
+
+
+QKV_ONLY: Fused = {"qkv_proj": COMMON_FUSED["qkv_proj"]}
+
+LATENT: Fused = {**COMMON_FUSED, "fused_qkv_a_proj": ("q_a_proj", "kv_a_proj_with_mqa")}
+DELTA: Fused = {
+    **COMMON_FUSED,
+    "in_proj_qkvz": ("in_proj_qkv", "in_proj_z"),
+    "in_proj_ba": ("in_proj_b", "in_proj_a"),
+}
+LFM: Fused = {"qkv_proj": COMMON_FUSED["qkv_proj"], "w13": ("w1", "w3")}
+LFM_NAMES = Renames(substrings=((".conv.", ".short_conv."),))
+
+NESTED = Renames(
+    (
+        ("model.visual.", "visual."),
+        ("model.vision_tower.", "vision_tower."),
+        ("model.multi_modal_projector.", "multi_modal_projector."),
+        ("lm_head.", "language_model.lm_head."),
+        ("model.language_model.", "language_model.model."),
+    )
+)
+QWEN_VL = Renames((*NESTED.prefixes[:3], NESTED.prefixes[4], NESTED.prefixes[3], ("model.", "language_model.model.")))
+GEMMA4 = Renames(
+    (
+        ("model.vision_tower", "vision_tower"),
+        ("model.embed_vision", "embed_vision"),
+        ("model.audio_tower.", "audio_tower."),
+        ("model.embed_audio.", "embed_audio."),
+        ("model.language_model.", "language_model.model."),
+        ("lm_head.", "language_model.lm_head."),
+        ("model", "language_model.model"),
+    )
+)
+MUSE = Renames(
+    (("model.language_model.", "model."), ("language_model.", "model."), ("model.vision_tower.", "vision_encoder."))
+)
+QWEN3_VL: Fused = {**COMMON_FUSED, "qkv": ("qkv",)}
+
+
+def _named(names: str, family: Family) -> dict[str, Family]:
+    return dict.fromkeys(names.split(), family)
+
+
+FAMILIES: dict[str, Family] = {
+    **_named(
+        "LlamaForCausalLM LLaMAForCausalLM MistralForCausalLM Ministral3ForCausalLM InternLM3ForCausalLM "
+        "TeleChat3ForCausalLM IQuestCoderForCausalLM AquilaForCausalLM AquilaModel InternLMForCausalLM "
+        "XverseForCausalLM CwmForCausalLM SolarForCausalLM",
+        Family("dense.llama"),
+    ),
+    **_named("Qwen2ForCausalLM", Family("dense.qwen2")),
+    **_named("Qwen3ForCausalLM", Family("dense.qwen3")),
+    **_named("Phi3ForCausalLM", Family("dense.phi3", fused={})),
+    **_named("GraniteForCausalLM GraniteSWAForCausalLM", Family("dense.granite")),
+    **_named("CohereForCausalLM Cohere2ForCausalLM", Family("dense.cohere")),
+    **_named("Exaone4ForCausalLM", Family("dense.exaone4")),
+    **_named("ExaoneForCausalLM", Family("dense.exaone")),
+    **_named("Glm4ForCausalLM", Family("dense.glm4")),
+    **_named("Ernie4_5ForCausalLM", Family("dense.ernie45")),
+    **_named("HunYuanDenseV1ForCausalLM", Family("dense.hunyuan")),
+    **_named("StableLmForCausalLM StableLMEpochForCausalLM", Family("dense.stablelm")),
+    **_named("InternLM2ForCausalLM", Family("dense.internlm2")),
+    **_named("MiniCPMForCausalLM", Family("dense.minicpm")),
+    **_named("NemotronForCausalLM", Family("dense.nemotron")),
+    **_named("Olmo2ForCausalLM", Family("dense.olmo2")),
+    **_named("Olmo3ForCausalLM", Family("dense.olmo3")),
+    **_named("SmolLM3ForCausalLM", Family("dense.smollm3")),
+    **_named("Starcoder2ForCausalLM", Family("dense.starcoder2")),
+    **_named("SeedOssForCausalLM", Family("dense.seed_oss")),
+    **_named("GlmForCausalLM", Family("dense.glm")),
+    # routed experts
+    **_named("Qwen2MoeForCausalLM", Family("moe.qwen2_moe")),
+    **_named("Qwen3MoeForCausalLM", Family("moe.qwen3_moe")),
+    **_named("MixtralForCausalLM", Family("moe.mixtral")),
+    **_named("Glm4MoeForCausalLM", Family("moe.glm4_moe")),
+    **_named("MiniMaxM2ForCausalLM", Family("moe.minimax_m2", fused=QKV_ONLY)),
+    **_named("GraniteMoeForCausalLM GraniteMoeSharedForCausalLM GraniteMoeSWAForCausalLM", Family("moe.granite_moe")),
+    **_named("PhiMoEForCausalLM", Family("moe.phi_moe")),
+    **_named("Ernie4_5_MoeForCausalLM", Family("moe.ernie45_moe")),
+    **_named("OlmoeForCausalLM", Family("moe.olmoe")),
+    **_named("GptOssForCausalLM", Family("moe.gpt_oss", Renames(substrings=((".self_attn.", ".attn."),)), QKV_ONLY)),
+    **_named("LagunaForCausalLM", Family("moe.laguna", fused=QKV_ONLY)),
+    # latent attention
+    **_named(
+        "DeepseekForCausalLM DeepseekV2ForCausalLM DeepseekV3ForCausalLM MistralLarge3ForCausalLM "
+        "PanguUltraMoEForCausalLM",
+        Family("latent.deepseek", fused=LATENT),
+    ),
+    **_named("DeepseekV32ForCausalLM GlmMoeDsaForCausalLM", Family("latent.deepseek_sparse", fused=LATENT)),
+    **_named("Glm4MoeLiteForCausalLM", Family("latent.glm4_moe_lite", fused=LATENT)),
+    # recurrent layers beside attention
+    **_named("Qwen3NextForCausalLM", Family("hybrid.qwen3_next", fused=COMMON_FUSED)),
+    **_named(
+        "Qwen3_5ForCausalLM Qwen3_5MoeForCausalLM",
+        Family("hybrid.qwen3_5", Renames((("model.language_model.", "model."),)), DELTA),
+    ),
+    **_named(
+        "NemotronHForCausalLM NemotronHPuzzleForCausalLM",
+        Family("hybrid.nemotron_h", Renames((("backbone", "model"),), (("embeddings", "embed_tokens"),)), QKV_ONLY),
+    ),
+    **_named(
+        "Lfm2ForCausalLM Lfm2MoeForCausalLM",
+        Family("hybrid.lfm2", Renames(substrings=((".conv.", ".short_conv."),)), LFM),
+    ),
+    **_named("JambaForCausalLM", Family("hybrid.jamba")),
+    **_named("GraniteMoeHybridForCausalLM", Family("hybrid.granite_hybrid")),
+    **_named("BambaForCausalLM", Family("hybrid.bamba")),
+    **_named("FalconH1ForCausalLM", Family("hybrid.falcon_h1")),
+    # Gemma
+    **_named("GemmaForCausalLM", Family("gemma.gemma")),
+    **_named("Gemma2ForCausalLM", Family("gemma.gemma2")),
+    **_named("Gemma3ForCausalLM Gemma3TextModel", Family("gemma.gemma3")),
+    **_named("Gemma3nForCausalLM", Family("gemma.gemma3n")),
+    **_named("Gemma4ForCausalLM", Family("gemma.gemma4", Renames((("model.language_model.", "model."),)))),
+    # shapes of their own
+    **_named("GPT2LMHeadModel", Family("legacy.gpt2", fused={})),
+    **_named("GPTBigCodeForCausalLM", Family("legacy.gpt_bigcode", fused={})),
+    **_named("OPTForCausalLM", Family("legacy.opt", fused=QKV_ONLY)),
+    **_named("BloomForCausalLM", Family("legacy.bloom", fused={})),
+    **_named("ChatGLMModel ChatGLMForConditionalGeneration", Family("legacy.chatglm", fused={})),
+    **_named("FalconForCausalLM RWForCausalLM", Family("legacy.falcon", fused={})),
+    **_named("PhiForCausalLM", Family("legacy.phi", fused=QKV_ONLY)),
+    **_named("GPTNeoXForCausalLM", Family("legacy.gpt_neox", fused={})),
+    **_named("QWenLMHeadModel", Family("legacy.qwen1", fused={"gate_up_proj": ("w2", "w1")})),
+    **_named("BaichuanForCausalLM BaiChuanForCausalLM", Family("legacy.baichuan")),
+    **_named("MPTForCausalLM MptForCausalLM", Family("legacy.mpt", fused={})),
+    # multimodal
+    **_named("Qwen2VLForConditionalGeneration", Family("multimodal.qwen2_vl", QWEN_VL)),
+    **_named("Qwen2_5_VLForConditionalGeneration", Family("multimodal.qwen25_vl", QWEN_VL)),
+    **_named("Qwen3VLForConditionalGeneration", Family("multimodal.qwen3_vl", NESTED, QWEN3_VL)),
+    **_named("Qwen3VLMoeForConditionalGeneration", Family("multimodal.qwen3_vl_moe", NESTED, QWEN3_VL)),
+    **_named(
+        "Qwen3_5ForConditionalGeneration Qwen3_5MoeForConditionalGeneration",
+        Family("multimodal.qwen35_vl", NESTED, DELTA),
+    ),
+    **_named("Gemma3ForConditionalGeneration", Family("multimodal.gemma3", NESTED)),
+    **_named("Gemma4ForConditionalGeneration", Family("multimodal.gemma4", GEMMA4)),
+    **_named("Llama4ForConditionalGeneration", Family("multimodal.llama4")),
+    **_named("Llama4ForCausalLM", Family("multimodal.llama4_text")),
+    **_named("Mistral3ForConditionalGeneration", Family("multimodal.mistral3", QWEN_VL)),
+    **_named("LlavaForConditionalGeneration", Family("multimodal.llava", QWEN_VL)),
+    **_named(
+        "Lfm2VlForConditionalGeneration",
+        Family("multimodal.lfm2_vl", Renames(NESTED.prefixes, ((".conv.", ".short_conv."),)), LFM),
+    ),
+    **_named(
+        "KimiK25ForConditionalGeneration",
+        Family("multimodal.kimi_k25", Renames((("language_model.layers.", "language_model.model.layers."),)), LATENT),
+    ),
+    **_named("MuseGlimmerForConditionalGeneration", Family("multimodal.muse_glimmer", MUSE)),
+    **_named("MuseGlimmerForCausalLM", Family("multimodal.muse_glimmer_text", MUSE)),
+    # encoders
+    **_named("WhisperForConditionalGeneration", Family("encoder.whisper")),
+    **_named(
+        "BertModel BertForMaskedLM BertForSequenceClassification RobertaModel RobertaForMaskedLM "
+        "RobertaForSequenceClassification XLMRobertaModel XLMRobertaForSequenceClassification",
+        Family("encoder.bert", pooling=True),
+    ),
+}
