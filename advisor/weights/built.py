@@ -59,11 +59,12 @@ def element_bytes(asked: Asked, pooling: bool) -> int:
 
 
 class Built(NamedTuple):
-    """Bytes of each stage; sizes the config leaves out, `loose` a further share either way, and notes."""
+    """Bytes of each stage; sizes the config leaves out, a further share either way, and notes."""
 
     stages: tuple[Bytes, ...]
     missing: tuple[str, ...]
     loose: float
+    has_towers: bool
     notes: tuple[str, ...]
 
 
@@ -87,4 +88,4 @@ def build(asked: Asked, family: Family, *, untied: bool = False, whole: bool = F
     source = make_source(config, text, untied=untied, max_model_len=asked.max_model_len, towers=asked.towers)
     plan = family.build(source)
     stages = stage_bytes(plan, rank, pp, None if whole else asked.partition)
-    return Built(tuple(stages), tuple(text.missing), quantiser.loose, tuple(notes))
+    return Built(tuple(stages), tuple(text.missing), quantiser.loose, asked.towers and family.has_towers, tuple(notes))

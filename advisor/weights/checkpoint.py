@@ -26,13 +26,15 @@ class Checkpoint(NamedTuple):
 def read_checkpoint(facts: WeightFacts, element_bytes: int, layers: int | None) -> Checkpoint:
     """Size in elements of `element_bytes`, without layers past the model's own (multi-token prediction).
 
-    With headers, each floating tensor is counted in the loaded dtype; else a checkpoint of four bytes a parameter is.
+    With headers, each floating tensor is counted in the loaded dtype; without, the parameters of a checkpoint that has
+    two or four bytes for each.
     """
     if facts.tensors is None:
         count = facts.num_parameters
-        if count and element_bytes == 2 and facts.total_bytes > 3.5 * count:
-            return Checkpoint(count * 2, None, True)
-        return Checkpoint(facts.total_bytes)
+        stored_as = next((n for n in (2, 4) if count and abs(facts.total_bytes / count - n) < 0.1), None)
+        if stored_as is None or not count or facts.basis == "gguf":
+            return Checkpoint(facts.total_bytes)
+        return Checkpoint(count * element_bytes, None, element_bytes < stored_as)
     total, stored, head = 0, 0, False
     for name, tensor in facts.tensors.items():
         found = _LAYER.search(name)
@@ -42,7 +44,7 @@ def read_checkpoint(facts: WeightFacts, element_bytes: int, layers: int | None) 
         head = head or name.endswith("lm_head.weight")
         size = _FLOATS.get(tensor.dtype)
         stored += tensor.n_bytes
-        total += tensor.n_bytes if size is None else tensor.n_bytes // size * min(size, element_bytes)
+        total += tensor.n_bytes if size is None else tensor.n_bytes // size * element_bytes
     return Checkpoint(total, head, total < 0.75 * stored)
 
 

@@ -1,8 +1,9 @@
 """Weight bytes of one rank of each pipeline stage: as stated, from the config, or from the checkpoint's size.
 
 The config decides where the architecture is known: the bytes are those of the parameters and buffers that vLLM's own
-model class builds. Public start-up logs (vLLM 0.11 to 0.19, 24 with a complete config) lie between 0.0 and 0.7 % above
-that, the excess being what loading leaves behind; the band also holds what kernels repack (see quant_formats).
+model class builds. 26 public start-up logs (vLLM 0.10 to 0.19) print at most 0.6 % and 30 MiB more than that, and
+models with towers up to 0.6 GiB more, which is what loading leaves behind; the band holds that and what kernels repack
+(see quant_formats).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import msgspec
 from advisor.errors import NotUnderstood
 from advisor.estimate import Basis, Estimate, estimated, measured
 from advisor.facts import WeightFacts
-from advisor.units import GIB, bytes_from_gib
+from advisor.units import GIB, MIB, bytes_from_gib
 from advisor.versions import DEFAULT, Version
 from advisor.weights.built import CPU, Asked, Built, build, element_bytes
 from advisor.weights.checkpoint import Checkpoint, divided_evenly, embedding_bytes, read_checkpoint
@@ -24,6 +25,8 @@ from advisor.weights.table import FAMILIES, Family
 from advisor.weights.tally import Bytes
 
 _LESS, _MORE = 0.005, 0.007  # of the built bytes, for a known architecture with a complete config
+_LEFT_BEHIND = 32 * MIB
+_LEFT_BEHIND_BY_TOWERS = 700 * MIB
 _FRAGMENT = 0.35  # either way, where class defaults stand in for sizes and no checkpoint says better
 _DISAGREES = 0.07
 _UNTIES = (0, 31)
@@ -122,21 +125,19 @@ def _from_config(asked: Asked, family: Family, facts: WeightFacts | None) -> Wei
     """What vLLM's model class builds, set beside the checkpoint."""
     built = build(asked, family)
     if facts is None:
-        return (
-            _counted([_band(b, built.loose) for b in built.stages], built.notes) if not built.missing else _guess(built)
-        )
+        return _counted([_band(b, built) for b in built.stages], built.notes) if not built.missing else _guess(built)
     layers = text_fields(asked.config).size("num_hidden_layers", 0)
     file = read_checkpoint(facts, element_bytes(asked, family.pooling), layers)
     if facts.basis == "gguf":
         return _in_proportion(asked, family, built, file, "GGUF tensors are kept as the file stores them")
     if built.missing:
         return _in_proportion(asked, family, built, file, f"the config lacks {', '.join(built.missing)}")
-    bands, notes = [_band(b, built.loose) for b in built.stages], list(built.notes)
+    bands, notes = [_band(b, built) for b in built.stages], list(built.notes)
     if file.has_head and asked.version >= _UNTIES:
         untied = build(asked, family, untied=True).stages
         if untied != built.stages:
             notes.append("the checkpoint has an output head although the config ties it: it stays if it differs")
-            bands = [_reaching(a, _band(b, built.loose)) for a, b in zip(bands, untied, strict=True)]
+            bands = [_reaching(a, _band(b, built)) for a, b in zip(bands, untied, strict=True)]
     return _compared(asked, family, bands, file, notes)
 
 
@@ -178,9 +179,10 @@ def _as_stored(asked: Asked, family: Family) -> Bytes:
     return build(msgspec.structs.replace(asked, quantization=None), family, whole=True).stages[0]
 
 
-def _band(b: Bytes, loose: float) -> Estimate:
-    low, high = round(b.built * (1 - _LESS - loose)) - b.less, round(b.built * (1 + _MORE + loose)) + b.more
-    return estimated(b.built, low, high)
+def _band(b: Bytes, built: Built) -> Estimate:
+    left = _LEFT_BEHIND_BY_TOWERS if built.has_towers else _LEFT_BEHIND
+    low = round(b.built * (1 - _LESS - built.loose)) - b.less
+    return estimated(b.built, low, round(b.built * (1 + _MORE + built.loose)) + b.more + left)
 
 
 def _reaching(a: Estimate, b: Estimate) -> Estimate:

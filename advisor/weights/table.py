@@ -22,6 +22,11 @@ class Family(NamedTuple):
     fused: Fused = COMMON_FUSED
     pooling: bool = False
 
+    @property
+    def has_towers(self) -> bool:
+        """Whether a model of the family sees or hears."""
+        return self.reader.startswith("multimodal.") and not self.reader.endswith("_text")
+
     def build(self, source: Source) -> Blueprint:
         """The blueprint of a config of this family."""
         module, _, function = self.reader.partition(".")
