@@ -1,6 +1,7 @@
 """One line of a vLLM log, without what stands before the message: times, process tags, colours, a container's prefix.
 
-Shapes read (vLLM vllm/logger.py and logging_utils/formatter.py, 0.8 to 0.32): `INFO 04-25 10:00:00 [file.py:12] text`,
+Shapes read (vLLM vllm/logger.py and logging_utils/formatter.py, 0.8 to 0.32): `INFO 04-25 10:00:00 [file.py:12] text`
+(before 0.7 without the first bracket),
 `(VllmWorker rank=1 pid=7) INFO ...`, `(EngineCore_DP0 pid=7) (Worker_TP1 pid=8) INFO ...`, and bare lines that another
 library, a traceback or a progress bar printed. A line nobody knows is its own message.
 """
@@ -22,7 +23,7 @@ _TAGGED = re.compile(r"\b(?:pid|rank|ip)=")
 _HEAD = re.compile(
     r"(DEBUG|INFO|WARNING|ERROR|CRITICAL):?\s{1,8}"
     r"(?:\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)?\s|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:[.,]\d+)?\s)?"
-    r"(?:\[([^\]\s]{1,120}:\d+)\]\s?)?"
+    r"(?:\[?([^\[\]\s]{1,120}:\d+)\]\s?)?"
 )
 _RANK = re.compile(r"(?:rank[= ]|_?TP|_?PP|_?DP|Worker[-_])")
 _NUMBERED_BY_PID = re.compile(r"Ray|VllmWorkerProcess")
