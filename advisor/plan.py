@@ -20,9 +20,10 @@ from advisor.drafting import with_draft_layers
 from advisor.errors import EngineRefuses, NotUnderstood
 from advisor.facts import ModelFacts
 from advisor.gpu import Gpu
+from advisor.layout_only import groups_of, layout_only
 from advisor.model.read import read_model
 from advisor.overhead_constants import OverheadTable
-from advisor.plan_types import Finding, Kv, KvGroup, Memory, Outcome, Plan, Subject
+from advisor.plan_types import Finding, Kv, Memory, Outcome, Plan, Subject
 from advisor.rules.table import Planned, Verdicts, in_order
 from advisor.search import Found, search
 from advisor.sizing import Problem, Sized
@@ -68,7 +69,7 @@ def make_plan(
     except EngineRefuses as refusal:
         return _refused(blank, problem, violations, refusal)
     except NotUnderstood as unknown:
-        return _unknown(blank, unknown)
+        return msgspec.structs.replace(_unknown(blank, unknown), kv=layout_only(problem))
     return _planned(blank, problem, found, violations, known_gpus, siblings)
 
 
@@ -81,6 +82,11 @@ def planned_version(workload: WorkloadFile) -> Version:
     if version[:2] > NEWEST[:2]:
         return NEWEST
     return max(version, OLDEST)
+
+
+def _is_known(workload: WorkloadFile) -> bool:
+    stated = workload.engine.get("vllm_version")
+    return stated is None or parse_version(str(stated))[:2] <= NEWEST[:2]
 
 
 def _problem(
@@ -102,6 +108,7 @@ def _problem(
         version=version,
         constants=constants.at(version),
         pins=pins,
+        is_release_known=_is_known(workload),
     )
     return problem, violations
 
@@ -217,16 +224,7 @@ def kv_of(problem: Problem, sized: Sized) -> Kv:
         num_blocks_high=sized.pool_high.num_blocks,
         bytes_per_block=pool.bytes_per_block,
         bytes_per_token=layout.bytes_per_token,
-        groups=tuple(
-            KvGroup(
-                kind=group.kind,
-                layers=group.layers,
-                block_size=group.block_size,
-                page_size_bytes=group.page_size_bytes,
-                blocks_per_request=group.blocks_per_request,
-            )
-            for group in layout.groups
-        ),
+        groups=groups_of(layout),
         capacity_tokens=pool.capacity_tokens,
         max_concurrency=pool.max_concurrency,
         bytes_per_request=layout.bytes_per_request,

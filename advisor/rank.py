@@ -2,51 +2,75 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from advisor.drafting import draft_kind
 from advisor.engine import Engine
-from advisor.errors import NotUnderstood
-from advisor.estimate import Estimate, estimated, measured
+from advisor.estimate import Estimate
 from advisor.facts import ModelFacts
 from advisor.ledger import Line, MemoryLedger, cpu_ledger, memory_ledger
 from advisor.ledger_lines import lora_line, mtp_line
 from advisor.model.spec import ModelSpec
 from advisor.overhead_constants import OverheadConstants
-from advisor.overhead_facts import encoder_shape, overhead_inputs
-from advisor.overheads import overheads
-from advisor.units import bytes_from_gib
+from advisor.overhead_facts import encoder_shape, is_multimodal_off, overhead_inputs
+from advisor.overheads import Overheads, overheads
+from advisor.weights import weight_bytes
 from advisor.workload import ModelRef
 
 _LORA_RANK = 16  # vLLM config/lora.py: max_lora_rank
 
 
 def rank_ledgers(
-    model: ModelSpec, facts: ModelFacts, engine: Engine, ref: ModelRef, constants: OverheadConstants
+    model: ModelSpec,
+    facts: ModelFacts,
+    engine: Engine,
+    ref: ModelRef,
+    constants: OverheadConstants,
+    *,
+    widen: int = 1,
 ) -> tuple[MemoryLedger, ...]:
-    """One ledger per pipeline stage, of the tensor-parallel rank with most weights."""
+    """One ledger per pipeline stage, of the tensor-parallel rank with most weights.
+
+    `widen` multiplies the bands of the overheads, for a release that nobody has measured.
+    """
     weights = stage_weights(facts, engine, ref)
     return tuple(
-        _ledger(model, facts, engine, constants, stage, weights[stage], stated=ref.weights_gib_per_gpu is not None)
+        _ledger(
+            model,
+            facts,
+            engine,
+            constants,
+            stage,
+            weights[stage],
+            stated=ref.weights_gib_per_gpu is not None,
+            widen=widen,
+        )
         for stage in range(engine.pipeline_parallel_size)
     )
 
 
 def stage_weights(facts: ModelFacts, engine: Engine, ref: ModelRef) -> tuple[Estimate, ...]:
-    """Weight bytes of one rank of each stage: as stated, else the checkpoint split evenly.
+    """Weight bytes of one rank of each stage, by `advisor.weights`.
 
-    Raises NotUnderstood where neither is known.
+    Raises NotUnderstood where neither the architecture nor the checkpoint's size is known.
     """
-    if ref.weights_gib_per_gpu is not None:
-        return (_stated(ref.weights_gib_per_gpu),) * engine.pipeline_parallel_size
-    if facts.weights is None:
-        raise NotUnderstood(f"the size of {facts.id} is not known", hint="state model.weights_gib_per_gpu")
-    ranks = engine.tensor_parallel_size * engine.pipeline_parallel_size
-    value = facts.weights.total_bytes // ranks
-    return (estimated(value, round(0.9 * value), round(1.1 * value)),) * engine.pipeline_parallel_size
-
-
-def _stated(gib: float) -> Estimate:
-    """A log prints two decimals."""
-    return measured(bytes_from_gib(gib), bytes_from_gib(gib - 0.005), bytes_from_gib(gib + 0.005))
+    gpu = engine.gpu
+    return weight_bytes(
+        facts.config,
+        facts.quant_config,
+        version=engine.version,
+        tp=engine.tensor_parallel_size,
+        pp=engine.pipeline_parallel_size,
+        ep=engine.enable_expert_parallel,
+        dp=engine.data_parallel_size,
+        dtype=engine.dtype,
+        quantization=engine.quantization,
+        facts=facts.weights,
+        weights_gib_per_gpu=ref.weights_gib_per_gpu,
+        max_model_len=engine.max_model_len,
+        capability=None if gpu.is_cpu else gpu.compute_capability,
+        towers=not is_multimodal_off(engine.pinned),
+    ).per_stage
 
 
 def _ledger(
@@ -58,11 +82,12 @@ def _ledger(
     weights: Estimate,
     *,
     stated: bool,
+    widen: int,
 ) -> MemoryLedger:
     gpu = engine.gpu
     last = stage == engine.pipeline_parallel_size - 1
     encoder = encoder_shape(facts.config, constants.encoders) if model.is_multimodal else None
-    costs = overheads(overhead_inputs(model, engine, stage=stage, encoder=encoder), constants)
+    costs = _widened(overheads(overhead_inputs(model, engine, stage=stage, encoder=encoder), constants), widen)
     if gpu.is_cpu:
         return cpu_ledger(
             total=gpu.free_bytes,
@@ -80,6 +105,20 @@ def _ledger(
         lines=() if stated else _lines(model, engine, is_last=last),
         kv_cache_memory_bytes=engine.kv_cache_memory_bytes,
     )
+
+
+def _widened(costs: Overheads, times: int) -> Overheads:
+    """The same middle with wider bands, never below zero."""
+    if times == 1:
+        return costs
+    wide = {
+        name: Estimate(
+            e.value, max(0, e.value - times * (e.value - e.low)), e.value + times * (e.high - e.value), e.basis
+        )
+        for name, e in msgspec.structs.asdict(costs).items()
+        if isinstance(e, Estimate)
+    }
+    return msgspec.structs.replace(costs, **wide)
 
 
 def _lines(model: ModelSpec, engine: Engine, *, is_last: bool) -> tuple[Line, ...]:

@@ -27,6 +27,7 @@ from advisor.versions import Version
 from advisor.workload import WorkloadFile
 
 AUTO_LENGTH = (-1, "auto")  # max_model_len as long as the pool allows, from 0.14
+_UNKNOWN_RELEASE = 2  # times the bands of what a start costs
 Verdict = bool | None  # True: surely; False: surely not; None: within the band
 
 
@@ -40,6 +41,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     version: Version
     constants: OverheadConstants
     pins: dict[str, Any]
+    is_release_known: bool = True  # false where a newer one is planned as the newest known: bands are doubled then
 
     @property
     def replicas(self) -> int:
@@ -150,7 +152,14 @@ def size(problem: Problem, moves: dict[str, Any]) -> Sized:
 def _size(problem: Problem, arguments: dict[str, Any]) -> Sized:
     engine = resolve_engine(problem.model, problem.gpu, problem.version, arguments)
     layout = lay_out(problem.model, engine)
-    ledgers = rank_ledgers(problem.model, problem.facts, engine, problem.workload.model, problem.constants)
+    ledgers = rank_ledgers(
+        problem.model,
+        problem.facts,
+        engine,
+        problem.workload.model,
+        problem.constants,
+        widen=1 if problem.is_release_known else _UNKNOWN_RELEASE,
+    )
     available = _available(engine, layout, ledgers)
     pool = layout.pool([e.value for e in available])
     low = layout.pool([e.low for e in available])

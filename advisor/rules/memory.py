@@ -14,6 +14,7 @@ _REFUSED_SHARE = 0.99
 _LOAD_PEAK_SHARE = 0.85
 _SHARED_SHARE = 0.9
 _TIGHT_BYTES = GIB
+_TIGHT_EXPERTS_SHARE = 0.3  # mixtures of experts over several ranks started only without graphs at 28 %
 _ESTIMATE_SUSPECT_BYTES = 8 * GIB
 _SAMPLER_BYTES = 12
 
@@ -140,10 +141,12 @@ def _tight(planned: Planned) -> Hit | None:
     left = ledger.budget_bytes.value - ledger.weights_bytes.value - ledger.non_torch_bytes.value
     rest = left - ledger.activation_bytes.value - ledger.cuda_graph_bytes.value
     engine = planned.sized.engine
-    if planned.problem.gpu.is_cpu or engine.enforce_eager or rest >= _TIGHT_BYTES or left < 0:
+    spread = planned.problem.model.num_experts and engine.tensor_parallel_size > 1
+    tight = rest < _TIGHT_BYTES or (spread and left < _TIGHT_EXPERTS_SHARE * ledger.budget_bytes.value)
+    if planned.problem.gpu.is_cpu or engine.enforce_eager or not tight or left < 0:
         return None
     return Hit(
-        f"weights and overhead leave {gib(max(0, rest))} of the budget: tight",
+        f"weights leave {gib(left)} of the budget, and overhead {gib(max(0, rest))} of that: tight",
         "before enforce_eager, which costs speed, try fewer max_num_seqs and a smaller max_cudagraph_capture_size; or "
         "more tensor parallel",
     )

@@ -29,12 +29,12 @@ def _divides(code: str) -> InputRule:
     )
 
 
-def _fp8_experts(problem: Problem) -> Hit | None:
-    model, tp = problem.model, _pinned_tp(problem)
-    width = model.moe_intermediate_size
+def _fp8_experts(planned: Planned) -> Hit | None:
+    model, engine = planned.problem.model, planned.sized.engine
+    tp, width = engine.tensor_parallel_size, model.moe_intermediate_size
     if tp == 1 or width is None or width % tp or model.quantization.method != "fp8":
         return None
-    if (width // tp) % 128 == 0 or problem.pins.get("enable_expert_parallel"):
+    if (width // tp) % 128 == 0 or engine.enable_expert_parallel:
         return None
     return Hit(
         f"the experts' width per rank, {width // tp}, is no multiple of 128, the block of FP8 scales: older releases "
@@ -134,12 +134,6 @@ INPUTS = (
     _divides("tp-vocab"),
     _divides("tp-quant-group"),
     _divides("tp-state"),
-    InputRule(
-        code="tp-fp8-block",
-        severity="warning",
-        check=_fp8_experts,
-        source="vLLM model_executor/layers/quantization/utils/fp8_utils.py: validate_fp8_block_shape_moe",
-    ),
 )
 PLANS = (
     PlanRule(
@@ -148,6 +142,12 @@ PLANS = (
         check=_gpu_count,
         consequence="does_not_fit",
         source="vLLM config/parallel.py: world size",
+    ),
+    PlanRule(
+        code="tp-fp8-block",
+        severity="warning",
+        check=_fp8_experts,
+        source="vLLM model_executor/layers/quantization/utils/fp8_utils.py: validate_fp8_block_shape_moe",
     ),
     PlanRule(
         code="tp-kv-replicated",

@@ -263,12 +263,21 @@ def test_which_release_is_planned(stated: str | None, planned: tuple[int, int, i
     assert planned_version(work) == Version(*planned)
 
 
+def test_a_release_that_nobody_measured_has_wider_bands() -> None:
+    known, newer = (s.plan(s.LLAMA, weights_gib=14.99, engine={"vllm_version": v}).memory for v in ("0.33.0", "0.50.0"))
+    assert known is not None
+    assert newer is not None
+    assert newer.kv_cache_bytes.value == known.kv_cache_bytes.value
+    assert newer.kv_cache_bytes.low < known.kv_cache_bytes.low
+    assert newer.kv_cache_bytes.high > known.kv_cache_bytes.high
+
+
 def test_auto_length_takes_what_fits() -> None:
     made = s.plan(s.LLAMA, s.gpu(), weights_gib=14.99, engine={"max_model_len": -1})
     assert made.flags["max_model_len"] == -1
     assert made.starts is True
     assert made.kv is not None
-    assert made.kv.bytes_per_request <= made.kv.num_blocks_low * made.kv.bytes_per_block
+    assert made.kv.bytes_per_request <= s.known(made.kv.num_blocks_low) * made.kv.bytes_per_block
     old = s.plan(s.LLAMA, s.gpu(), engine={"max_model_len": -1, "vllm_version": "0.13.0"})
     assert old.outcome == "invalid"
 

@@ -282,6 +282,16 @@ def test_e5m2_and_quantised_checkpoints(method: str | None, version: str, refuse
     assert ("kv-fp8-e5m2-checkpoint" in s.codes(made)) is refused
 
 
+def test_experts_over_several_small_cards_are_tight() -> None:
+    cards = s.gpu("A10", 22.2, cap=(8, 6), count=4)
+    made = s.plan("Qwen/Qwen3-30B-A3B", cards, weights_gib=14.25, engine={"tensor_parallel_size": 4}, concurrency=1)
+    assert "room-tight" in s.codes(made)
+    eager = {"tensor_parallel_size": 4, "enforce_eager": True}
+    assert "room-tight" not in s.codes(
+        s.plan("Qwen/Qwen3-30B-A3B", cards, weights_gib=14.25, engine=eager, concurrency=1)
+    )
+
+
 def test_a_calibrated_checkpoint_needs_no_warning() -> None:
     scheme = {"kv_cache_scheme": {"type": "float", "num_bits": 8, "dynamic": False}}
     facts = quantised(s.LLAMA, quant_method="compressed-tensors", **scheme)
