@@ -7,7 +7,7 @@ from advisor.sizing import Problem, Sized
 
 def assumptions(problem: Problem, sized: Sized) -> tuple[str, ...]:
     """Everything that would change the plan if it were otherwise."""
-    lines = [_version(problem), _weights(problem), _device(problem), _backend(sized)]
+    lines = [_version(problem), *_weights(problem, sized), _device(problem), _backend(sized)]
     lines += [f"model: {note}" for note in problem.facts.notes]
     lines += [f"layout: {note}" for note in sized.layout.notes]
     lines += _load(problem, sized)
@@ -24,14 +24,15 @@ def _version(problem: Problem) -> str:
     )
 
 
-def _weights(problem: Problem) -> str:
+def _weights(problem: Problem, sized: Sized) -> list[str]:
     stated = problem.workload.model.weights_gib_per_gpu
     if stated is not None:
-        return f"weights: {stated:g} GiB per GPU, as stated, whatever the parallel sizes"
-    facts = problem.facts.weights
-    if facts is None:
-        return "weights: from the config's parameter count"
-    return f"weights: {facts.total_bytes} bytes from {facts.basis} ({facts.source})"
+        return [f"weights: {stated:g} GiB per GPU, as stated, whatever the parallel sizes"]
+    facts, count = problem.facts.weights, sized.weights
+    seen = (
+        f"; the checkpoint has {facts.total_bytes} bytes ({facts.basis}: {facts.source})" if facts is not None else ""
+    )
+    return [f"weights: {count.source}{seen}", *(f"weights: {note}" for note in count.notes)]
 
 
 def _device(problem: Problem) -> str:

@@ -14,7 +14,7 @@ from advisor.model.spec import ModelSpec
 from advisor.overhead_constants import OverheadConstants
 from advisor.overhead_facts import encoder_shape, is_multimodal_off, overhead_inputs
 from advisor.overheads import Overheads, overheads
-from advisor.weights import weight_bytes
+from advisor.weights import WeightCount, weight_bytes
 from advisor.workload import ModelRef
 
 _LORA_RANK = 16  # vLLM config/lora.py: max_lora_rank
@@ -24,8 +24,8 @@ def rank_ledgers(
     model: ModelSpec,
     facts: ModelFacts,
     engine: Engine,
-    ref: ModelRef,
     constants: OverheadConstants,
+    weights: WeightCount,
     *,
     widen: int = 1,
 ) -> tuple[MemoryLedger, ...]:
@@ -33,7 +33,6 @@ def rank_ledgers(
 
     `widen` multiplies the bands of the overheads, for a release that nobody has measured.
     """
-    weights = stage_weights(facts, engine, ref)
     return tuple(
         _ledger(
             model,
@@ -41,15 +40,14 @@ def rank_ledgers(
             engine,
             constants,
             stage,
-            weights[stage],
-            stated=ref.weights_gib_per_gpu is not None,
+            weights,
             widen=widen,
         )
         for stage in range(engine.pipeline_parallel_size)
     )
 
 
-def stage_weights(facts: ModelFacts, engine: Engine, ref: ModelRef) -> tuple[Estimate, ...]:
+def stage_weights(facts: ModelFacts, engine: Engine, ref: ModelRef) -> WeightCount:
     """Weight bytes of one rank of each stage, by `advisor.weights`.
 
     Raises NotUnderstood where neither the architecture nor the checkpoint's size is known.
@@ -70,7 +68,7 @@ def stage_weights(facts: ModelFacts, engine: Engine, ref: ModelRef) -> tuple[Est
         max_model_len=engine.max_model_len,
         capability=None if gpu.is_cpu else gpu.compute_capability,
         towers=not is_multimodal_off(engine.pinned),
-    ).per_stage
+    )
 
 
 def _ledger(
@@ -79,9 +77,8 @@ def _ledger(
     engine: Engine,
     constants: OverheadConstants,
     stage: int,
-    weights: Estimate,
+    weights: WeightCount,
     *,
-    stated: bool,
     widen: int,
 ) -> MemoryLedger:
     gpu = engine.gpu
@@ -91,7 +88,7 @@ def _ledger(
     if gpu.is_cpu:
         return cpu_ledger(
             total=gpu.free_bytes,
-            weights=weights,
+            weights=weights.per_stage[stage],
             overheads=costs,
             kv_cache_memory_bytes=engine.kv_cache_memory_bytes,
         )
@@ -100,9 +97,9 @@ def _ledger(
         total=gpu.total_bytes,
         free=gpu.free_bytes,
         utilization=engine.gpu_memory_utilization,
-        weights=weights,
+        weights=weights.per_stage[stage],
         overheads=costs,
-        lines=() if stated else _lines(model, engine, is_last=last),
+        lines=() if weights.basis == "measured" else _lines(model, engine, is_last=last),
         kv_cache_memory_bytes=engine.kv_cache_memory_bytes,
     )
 

@@ -22,8 +22,9 @@ from advisor.kv.layout import KvLayout, Pool, Requests, lay_out
 from advisor.ledger import MemoryLedger
 from advisor.model.spec import ModelSpec
 from advisor.overhead_constants import OverheadConstants
-from advisor.rank import rank_ledgers
+from advisor.rank import rank_ledgers, stage_weights
 from advisor.versions import Version
+from advisor.weights import WeightCount
 from advisor.workload import WorkloadFile
 
 AUTO_LENGTH = (-1, "auto")  # max_model_len as long as the pool allows, from 0.14
@@ -41,6 +42,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     version: Version
     constants: OverheadConstants
     pins: dict[str, Any]
+    counted: dict[tuple[Any, ...], WeightCount] = msgspec.field(default_factory=dict)  # weights, once for each split
     is_release_known: bool = True  # false where a newer one is planned as the newest known: bands are doubled then
 
     @property
@@ -87,6 +89,7 @@ class Sized(msgspec.Struct, frozen=True, kw_only=True):
 
     engine: Engine
     layout: KvLayout
+    weights: WeightCount
     ledgers: tuple[MemoryLedger, ...]  # per pipeline rank
     pool: Pool
     pool_low: Pool
@@ -152,12 +155,13 @@ def size(problem: Problem, moves: dict[str, Any]) -> Sized:
 def _size(problem: Problem, arguments: dict[str, Any]) -> Sized:
     engine = resolve_engine(problem.model, problem.gpu, problem.version, arguments)
     layout = lay_out(problem.model, engine)
+    weights = _weights(problem, engine)
     ledgers = rank_ledgers(
         problem.model,
         problem.facts,
         engine,
-        problem.workload.model,
         problem.constants,
+        weights,
         widen=1 if problem.is_release_known else _UNKNOWN_RELEASE,
     )
     available = _available(engine, layout, ledgers)
@@ -167,6 +171,7 @@ def _size(problem: Problem, arguments: dict[str, Any]) -> Sized:
     return Sized(
         engine=engine,
         layout=layout,
+        weights=weights,
         ledgers=ledgers,
         available=available,
         pool=pool,
@@ -176,6 +181,28 @@ def _size(problem: Problem, arguments: dict[str, Any]) -> Sized:
         requests_high=_requests(problem, layout, high),
         checks=_checks(problem, engine, ledgers, low, high),
     )
+
+
+def _weights(problem: Problem, engine: Engine) -> WeightCount:
+    """Counted once for every way to split and load the model."""
+    key = (
+        problem.facts.id,
+        engine.tensor_parallel_size,
+        engine.pipeline_parallel_size,
+        engine.data_parallel_size,
+        engine.enable_expert_parallel,
+        engine.dtype,
+        engine.quantization,
+        engine.max_model_len,
+        engine.gpu.compute_capability,
+        engine.gpu.vendor,
+        str(engine.pinned.get("limit_mm_per_prompt")),
+        bool(engine.pinned.get("language_model_only")),
+        problem.workload.model.weights_gib_per_gpu,
+    )
+    if key not in problem.counted:
+        problem.counted[key] = stage_weights(problem.facts, engine, problem.workload.model)
+    return problem.counted[key]
 
 
 def _available(engine: Engine, layout: KvLayout, ledgers: Sequence[MemoryLedger]) -> tuple[Estimate, ...]:
