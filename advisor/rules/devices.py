@@ -90,7 +90,7 @@ def _weights_guessed(problem: Problem) -> Hit | None:
     if problem.facts.weights is not None or problem.workload.model.weights_gib_per_gpu is not None:
         return None
     return Hit(
-        "the size of the weights is worked out from the config's parameter count: no checkpoint was seen",
+        "no checkpoint was seen: the weights are counted from the config, as vLLM builds them",
         "state model.weights_gib_per_gpu (a start-up log prints it), or let kvadvise read the checkpoint's headers",
     )
 
@@ -123,7 +123,7 @@ INPUTS = (
     ),
     InputRule(code="nvfp4-fallback", severity="warning", check=_fp4, source="vllm#50925, vllm#49070, vllm#49376"),
     InputRule(code="gguf", severity="warning", check=_gguf, source="vllm#35987"),
-    InputRule(code="weights-estimated", severity="warning", check=_weights_guessed, source="config.json"),
+    InputRule(code="weights-estimated", severity="note", check=_weights_guessed, source="config.json"),
     InputRule(code="quantized-while-loading", severity="note", check=_online, source="vLLM quantization/online"),
 )
 PLANS = (PlanRule(code="dtype-replaced", severity="warning", check=_bf16_replaced, source="vllm#1157, vllm#9990"),)

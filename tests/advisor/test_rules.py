@@ -308,6 +308,7 @@ def test_weights_from_gguf_and_from_nothing() -> None:
     gguf = msgspec.structs.replace(facts.weights, basis="gguf")
     assert "gguf" in s.codes(with_facts(msgspec.structs.replace(facts, weights=gguf), weights_gib=8.0))
     unseen = msgspec.structs.replace(facts, weights=None)
+    assert "weights-estimated" in s.codes(with_facts(unseen))
     assert "weights-estimated" not in s.codes(with_facts(unseen, weights_gib=15.0))
 
 
