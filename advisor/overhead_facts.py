@@ -45,7 +45,7 @@ def overhead_inputs(
         expert_parallel=engine.enable_expert_parallel,
         quantization=engine.quantization or model.quantization.method,
         is_multimodal=model.is_multimodal,
-        multimodal_off=_multimodal_off(engine.pinned),
+        multimodal_off=is_multimodal_off(engine.pinned),
         encoder=encoder,
         is_hybrid=model.is_hybrid,
         uses_gdn=any(isinstance(c, StateCache) and c.kind == "gdn" for layer in model.layers for c in layer.caches),
@@ -124,7 +124,8 @@ def _state_width(sizes: dict[str, int]) -> int:
     return 2 * inner + 2 * sizes.get("n_groups", 0) * sizes.get("state_size", 0)
 
 
-def _multimodal_off(pinned: dict[str, Any]) -> bool:
+def is_multimodal_off(pinned: dict[str, Any]) -> bool:
+    """Whether the pins switch vision and audio off: their towers are then not even built."""
     if pinned.get("language_model_only"):
         return True
     limits = pinned.get("limit_mm_per_prompt")

@@ -69,21 +69,24 @@ class KvGroup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Kv(msgspec.Struct, frozen=True, kw_only=True):
-    """The KV pool as vLLM should report it, from the middle of the band; low and high are the band's ends."""
+    """The KV pool as vLLM should report it, from the middle of the band; low and high are the band's ends.
+
+    What depends on the size of the pool is None where that is not known (no size of the weights, no pin).
+    """
 
     block_size: int
-    num_blocks: int
-    num_blocks_low: int
-    num_blocks_high: int
+    num_blocks: int | None
+    num_blocks_low: int | None
+    num_blocks_high: int | None
     bytes_per_block: int
     bytes_per_token: int | None
     groups: tuple[KvGroup, ...]
-    capacity_tokens: int
-    max_concurrency: float
+    capacity_tokens: int | None
+    max_concurrency: float | None
     bytes_per_request: int
-    estimated_max_model_len: int
-    needed_bytes: int  # what the target's p95 requests hold at once; the rest of the pool is only granted
-    granted_bytes: int
+    estimated_max_model_len: int | None
+    needed_bytes: int | None  # what the target's p95 requests hold at once; the rest of the pool is only granted
+    granted_bytes: int | None
     attention_backend: str
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from advisor.estimate import Estimate
 from advisor.facts import ModelFacts
@@ -28,6 +28,15 @@ HYBRID = "Qwen/Qwen3-Next-80B-A3B-Instruct"
 MLA = "deepseek-ai/DeepSeek-V2-Lite"
 SLIDING = "openai/gpt-oss-20b"
 _NOWHERE = Surroundings(env={}, cwd=Path("/"), home=Path("/nonexistent"))
+
+
+T = TypeVar("T")
+
+
+def known(value: T | None) -> T:
+    """What must not be unknown here."""
+    assert value is not None
+    return value
 
 
 @lru_cache(maxsize=64)

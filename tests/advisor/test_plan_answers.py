@@ -62,7 +62,12 @@ def different(row: dict[str, Any], made: Plan) -> list[str]:
         got, wanted = (made.starts, made.kv.estimated_max_model_len), (False, row["estimated"])
     else:
         digits = 3 if "bytes_per_block" in row else 2
-        got = (made.kv.num_blocks, made.kv.capacity_tokens, round(made.kv.max_concurrency, digits), made.kv.block_size)
+        got = (
+            made.kv.num_blocks,
+            made.kv.capacity_tokens,
+            round(s.known(made.kv.max_concurrency), digits),
+            made.kv.block_size,
+        )
         wanted = (row["num_blocks"], row["tokens"], row["concurrency"], row["block_size"])
     return [] if got == wanted else [f"{got} instead of {wanted}"]
 
