@@ -23,9 +23,12 @@ _INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9]*)|0x[0-9a-fA-F]+")
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?")
 _LEADING_ZERO = re.compile(r"[-+]?0[0-9]+")
 _NOT_FINITE = r"[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN)"  # these are seldom needed and compiled when they are
-_UNDERSCORES = r"[-+]?(?:0[xb])?[0-9][0-9a-fA-F_]*_[0-9a-fA-F_]*(?:\.[0-9_]*)?"
+_UNDERSCORES = (
+    r"[-+]?(?:0[xb])?[0-9][0-9a-fA-F_]*_[0-9a-fA-F_]*(?:\.[0-9_]*)?"
+    r"|[-+]?(?:[0-9][0-9_]*\.[0-9_]*|\.[0-9][0-9_]*)(?:[eE][-+]?[0-9]+)?"
+)
 _OTHER_BASE = r"[-+]?0b[01]+|0o[0-7]+|[-+]0x[0-9a-fA-F]+"
-_SEXAGESIMAL = r"[-+]?[0-9]+(?::[0-5]?[0-9])+(?:\.[0-9]*)?"
+_SEXAGESIMAL = r"[-+]?[0-9][0-9_]*(?::[0-5]?[0-9])+(?:\.[0-9_]*)?"
 _LONGEST = 24  # more than any 64-bit integer, or a float's shortest form, takes
 
 
