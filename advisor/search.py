@@ -127,8 +127,8 @@ def _last_step(problem: Problem, before: State, after: State) -> Step:
 def _reason(problem: Problem, before: Sized, after: Sized) -> str:
     if before.world_size != after.world_size:
         return (
-            f"{after.world_size} of {problem.gpu.count} GPUs for one engine: {before.world_size} hold {before.at_p95} "
-            f"requests of p95 length at best, {after.world_size} hold {after.at_p95}."
+            f"{after.world_size} of {problem.gpu.count} GPUs for one engine: they hold {after.at_p95} requests of p95 "
+            f"length; with {before.world_size} it is {before.at_p95} at best."
         )
     if met(problem, after):
         return "Not needed: the target is met."
