@@ -45,7 +45,7 @@ def _arguments(r: Random, config: Config, case: dict[str, Any]) -> Config:
     if r.random() < 0.25:
         args["block_size"] = r.choice([64] if "kv_lora_rank" in config else [16, 32, 64, 128])
     if r.random() < 0.25:
-        args["enable_prefix_caching"] = r.random() < 0.3
+        args["enable_prefix_caching"] = r.random() < 0.3 and "num_attention_heads" in config
     if r.random() < 0.15 and "dcp" not in case:
         args["disable_hybrid_kv_cache_manager"] = True
     if r.random() < 0.1:

@@ -67,7 +67,7 @@ def dense(r: Random) -> Config:
         config["hidden_size"], config["head_dim"] = config["num_attention_heads"] * 64, None
         del config["head_dim"]
     if model_type == "glm4_moe":
-        config |= {"n_routed_experts": 8, "n_shared_experts": 1, "first_k_dense_replace": 1, "n_group": 1}
+        config |= {"n_routed_experts": 8, "n_shared_experts": 1, "first_k_dense_replace": 0, "n_group": 1}
         config |= {"topk_group": 1, "routed_scaling_factor": 1.0, "norm_topk_prob": True}
     if "moe" in model_type or model_type == "mixtral":
         config |= _experts(r)
@@ -131,7 +131,7 @@ def latent(r: Random) -> Config:
         "n_shared_experts": 1,
         "num_experts_per_tok": 2,
         "moe_intermediate_size": 384,
-        "first_k_dense_replace": 1,
+        "first_k_dense_replace": 0,
         "n_group": 1,
         "topk_group": 1,
         "moe_layer_freq": 1,
