@@ -157,6 +157,12 @@ def test_a_block_size_that_would_move_the_layout_is_left_to_vllm() -> None:
     assert "--block-size" in new.argv
 
 
+def test_lists_of_mappings_and_old_switches() -> None:
+    pins = {"lora_modules": [{"name": "a", "path": "/a"}], "enable_lora": True}
+    words = s.plan(s.LLAMA, engine=pins).argv
+    assert '{"name":"a","path":"/a"}' in words
+
+
 def test_weights_of_unknown_size_make_no_number() -> None:
     facts = msgspec.structs.replace(s.facts_of(s.LLAMA), weights=None, config={**s.facts_of(s.LLAMA).config})
     made = make_plan(

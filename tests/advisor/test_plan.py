@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from advisor.errors import NotUnderstood
 from advisor.facts import ModelFacts
 from advisor.gpu import Gpu
 from advisor.plan import make_plan, planned_version
@@ -185,6 +186,35 @@ def test_a_refused_length_keeps_the_layout_of_the_pins() -> None:
     assert made.starts is False
     assert made.kv is not None
     assert made.flags["kv_cache_dtype"] == "auto"
+
+
+def test_a_refused_length_is_shown_without_a_loss_nobody_asked_for() -> None:
+    pins = {"max_model_len": 32_768, "kv_cache_memory_bytes": 20 * GIB}
+    made = s.plan("google/gemma-2-9b", s.h100(), weights_gib=17.2, concurrency=24, engine=pins)
+    assert made.outcome == "invalid"
+    assert made.kv is not None
+    assert (made.kv.num_blocks, made.flags["kv_cache_dtype"]) == (7801, "auto")
+    assert made.workload is not None
+    assert made.workload["policy"]["kv_cache_quantization"] == "ask"
+
+
+@pytest.mark.parametrize(
+    ("pins", "blocks"),
+    [({}, None), ({"num_gpu_blocks_override": 500}, 500), ({"kv_cache_memory_bytes": 2**30}, 2**30 // 2**21)],
+)
+def test_a_layout_without_weights_is_still_shown(
+    pins: dict[str, Any], blocks: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unknown(*_: Any) -> None:
+        raise NotUnderstood("the weights are not known", where="architectures")
+
+    monkeypatch.setattr("advisor.sizing.stage_weights", unknown)
+    made = s.plan(s.LLAMA, s.h100(), engine=pins)
+    assert made.outcome == "not_understood"
+    assert (made.memory, made.concurrency, made.flags) == (None, None, {})
+    assert made.kv is not None
+    assert made.kv.bytes_per_token == 131_072
+    assert made.kv.num_blocks == blocks
 
 
 def test_every_violated_rule_is_told_at_once() -> None:
