@@ -88,11 +88,19 @@ def latent_of(fields: Fields) -> Latent:
 
 
 def latent_attention(t: Tally, name: str, a: Latent) -> None:
-    """MLA: the down projections whole on every rank, the up projections divided by heads.
+    """MLA with its scales.
 
     Decoding multiplies by kv_b_proj in the model's dtype: of a quantised one a plain copy is kept
     (layers/attention/mla_attention.py: process_weights_after_loading).
     """
+    latent_projections(t, name, a)
+    up = t.share(a.heads * (a.nope + a.v_dim), "the number of attention heads")
+    t.copy(f"{name}.kv_b_proj", a.kv_rank * up)
+    t.attention_scales(latent=True)
+
+
+def latent_projections(t: Tally, name: str, a: Latent) -> None:
+    """The down projections whole on every rank, the up projections divided by heads, the norms between."""
     down = a.kv_rank + a.rope
     if a.q_rank is None:
         t.replicated(f"{name}.kv_a_proj_with_mqa", a.hidden, down)
@@ -102,11 +110,8 @@ def latent_attention(t: Tally, name: str, a: Latent) -> None:
         t.values(a.q_rank)
         t.column(f"{name}.q_b_proj", a.q_rank, a.heads * (a.nope + a.rope))
     t.values(a.kv_rank)
-    up = a.heads * (a.nope + a.v_dim)
-    t.column(f"{name}.kv_b_proj", a.kv_rank, up)
-    t.copy(f"{name}.kv_b_proj", a.kv_rank * t.share(up, "the number of attention heads"))
+    t.column(f"{name}.kv_b_proj", a.kv_rank, a.heads * (a.nope + a.v_dim))
     t.row(f"{name}.o_proj", a.heads * a.v_dim, a.hidden)
-    t.attention_scales(latent=True)
 
 
 def indexer(t: Tally, name: str, fields: Fields, a: Latent) -> None:

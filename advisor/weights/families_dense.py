@@ -1,14 +1,13 @@
 """Families of plain decoders: Llama and its many relatives.
 
-Source: vLLM 0.32 model_executor/models/ (llama, qwen2, qwen3, phi3, granite, commandr, exaone4, glm4, stablelm, more)
-and models/transformers/ for those built by transformers' own classes (Olmo 2 and 3, SmolLM3, Starcoder2, Seed-OSS).
+Source: vLLM 0.32 model_executor/models/ (llama, qwen2, qwen3, phi3, granite, commandr, exaone4, glm4, stablelm, more).
 """
 
 from __future__ import annotations
 
 from advisor.weights.attention import Heads, heads_of
 from advisor.weights.blueprint import Blueprint
-from advisor.weights.decoder import Layers, decoder, dense, inverse_frequencies
+from advisor.weights.decoder import Layers, decoder, dense
 from advisor.weights.fields import Fields
 from advisor.weights.rope import rope_spec
 from advisor.weights.source import EVERYWHERE, Source, edges_of
@@ -16,7 +15,7 @@ from advisor.weights.source import EVERYWHERE, Source, edges_of
 
 def _plan(fields: Fields, heads: Heads, base: str, **more: object) -> Layers:
     usual = Layers(
-        fields.required("num_hidden_layers"),
+        fields.required("num_hidden_layers", "num_layers"),
         heads,
         dense(fields) if "feed_forward" not in more else more["feed_forward"],  # type: ignore[arg-type]
         prefix=f"{base}model.layers",
@@ -134,61 +133,3 @@ def nemotron(src: Source, base: str = "") -> Blueprint:
         f, heads, base, feed_forward=dense(f, gated=False, bias=f.flag("mlp_bias")), norm_values=4 * heads.hidden
     )
     return decoder(f, plan, edges_of(src, base, norm=2 * heads.hidden))
-
-
-def _by_transformers(
-    src: Source, base: str, heads: Heads, *, norms: int = 2, norm_bias: bool = False, kinds: int = 1, **more: object
-) -> Blueprint:
-    """A model that transformers' own classes build: no rotary table, inverse frequencies on every stage."""
-    f = src.text
-    times = 2 if norm_bias else 1
-    plan = _plan(f, heads, base, norm_values=norms * times * heads.hidden, rope=None, **more)
-    around = edges_of(src, base, norm=times * heads.hidden, more=inverse_frequencies(f, heads.dim, kinds))
-    return decoder(f, plan, around)
-
-
-def olmo2(src: Source, base: str = "") -> Blueprint:
-    """OLMo 2: norms over all queries and all keys, whole on every rank."""
-    return _by_transformers(src, base, heads_of(src.text, norm="whole", bias=src.text.flag("attention_bias")))
-
-
-def olmo3(src: Source, base: str = "") -> Blueprint:
-    """OLMo 3: OLMo 2 with two kinds of layers, each with its own frequencies."""
-    heads = heads_of(src.text, norm="whole", bias=src.text.flag("attention_bias"))
-    return _by_transformers(src, base, heads, kinds=2)
-
-
-def smollm3(src: Source, base: str = "") -> Blueprint:
-    """SmolLM3."""
-    f = src.text
-    bias = f.flag("attention_bias")
-    mlp = dense(f, bias=f.flag("mlp_bias"))
-    return _by_transformers(src, base, heads_of(f, bias=bias, out_bias=bias), feed_forward=mlp)
-
-
-def starcoder2(src: Source, base: str = "") -> Blueprint:
-    """StarCoder2: a plain MLP, biases everywhere."""
-    f = src.text
-    bias = f.flag("use_bias", True)
-    mlp = dense(f, gated=False, bias=bias, up="c_fc", down="c_proj")
-    return _by_transformers(src, base, heads_of(f, bias=bias, out_bias=bias), norm_bias=True, feed_forward=mlp)
-
-
-def seed_oss(src: Source, base: str = "") -> Blueprint:
-    """Seed-OSS: biases on q, k and v."""
-    f = src.text
-    heads = heads_of(f, bias=f.flag("attention_bias"), out_bias=f.flag("attention_out_bias"))
-    return _by_transformers(src, base, heads, feed_forward=dense(f, bias=f.flag("mlp_bias")))
-
-
-def glm(src: Source, base: str = "") -> Blueprint:
-    """GLM-4 9B (2024): biases on q, k and v."""
-    return _by_transformers(src, base, heads_of(src.text, bias=src.text.flag("attention_bias")))
-
-
-def hunyuan(src: Source, base: str = "") -> Blueprint:
-    """Hunyuan dense V1: norms over each query and key head."""
-    f = src.text
-    bias = f.flag("attention_bias")
-    norm = "head" if f.flag("use_qk_norm", True) else "none"
-    return _by_transformers(src, base, heads_of(f, bias=bias, out_bias=bias, norm=norm))

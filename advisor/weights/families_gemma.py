@@ -10,7 +10,7 @@ from advisor.weights.blueprint import Blueprint
 from advisor.weights.feed_forward import Moe, gated_mlp, mixture
 from advisor.weights.fields import Fields
 from advisor.weights.rope import RopeSpec, rope_spec, rope_table
-from advisor.weights.source import EVERYWHERE, Source, edges, edges_of
+from advisor.weights.source import EVERYWHERE, Source, edges, edges_of, with_values
 from advisor.weights.tally import Tally
 
 _DEFAULT_ROPE = RopeSpec("default", {}, 1.0)
@@ -36,6 +36,16 @@ def _spec(fields: Fields, kind: str) -> RopeSpec:
     return rope_spec(fields, kind)
 
 
+def _base(fields: Fields, kind: str) -> float:
+    """The base frequency of a kind of layer; layers of one base share a table."""
+    values = rope_spec(fields, kind).values
+    if values.get("rope_theta") is not None and not isinstance(values.get(kind), dict):
+        return float(values["rope_theta"])
+    if kind == "sliding_attention":
+        return float(fields.get("rope_local_base_freq", 10000.0))
+    return float(fields.get("rope_theta", 1000000.0))
+
+
 def _gemma(src: Source, base: str, norms: int, *, qk_norm: bool = False, by_kind: bool = False) -> Blueprint:
     f = src.text
     layers = f.required("num_hidden_layers")
@@ -50,7 +60,8 @@ def _gemma(src: Source, base: str, norms: int, *, qk_norm: bool = False, by_kind
         gated_mlp(t, f"{name}.mlp", heads.hidden, f.required("intermediate_size"))
         t.values(norms * heads.hidden)
         here = _spec(f, kinds[i]) if by_kind else spec
-        t.rope(rope_table(f, heads.dim, t.element_bytes, spec=here, key=kinds[i]))
+        key = _base(f, kinds[i]) if by_kind else None
+        t.rope(rope_table(f, heads.dim, t.element_bytes, spec=here, key=key))
 
     around = edges_of(src, base, **EVERYWHERE)._replace(norm=heads.hidden + 1)  # and the normalizer
     return Blueprint(layers, lambda i: kinds[i], layer, edges(around))
@@ -62,13 +73,24 @@ def gemma(src: Source, base: str = "") -> Blueprint:
 
 
 def gemma2(src: Source, base: str = "") -> Blueprint:
-    """Gemma 2: four norms a layer."""
-    return _gemma(src, base, 4)
+    """Gemma 2: four norms a layer; the head is always the embeddings."""
+    return _gemma(_tied(src), base, 4)
 
 
 def gemma3(src: Source, base: str = "") -> Blueprint:
     """Gemma 3: four norms, query and key norms, a rotary table for each kind of layer."""
     return _gemma(src, base, 4, qk_norm=True, by_kind=True)
+
+
+def gemma3_encoder(src: Source) -> Blueprint:
+    """Gemma 3 as an embedding model, without a head."""
+    return gemma3(_tied(src))
+
+
+def _tied(src: Source) -> Source:
+    """The same source with a head that is the embeddings, whatever the config says."""
+    values = {"tie_word_embeddings": True}
+    return src._replace(root=with_values(src.root, values), text=with_values(src.text, values), untied=False)
 
 
 def _first_shared(f: Fields, layers: int) -> int:
@@ -139,7 +161,8 @@ def _gemma4_experts(t: Tally, name: str, f: Fields) -> None:
 
 
 def gemma3n(src: Source, base: str = "") -> Blueprint:
-    """Gemma 3n: alternating updates, learned residuals, per-layer embeddings, shared KV at the end."""
+    """Gemma 3n: alternating updates, learned residuals, per-layer embeddings, shared KV at the end; always tied."""
+    src = _tied(src)
     f = src.text
     layers = f.required("num_hidden_layers")
     kinds = layer_kinds(f, layers, 5)
@@ -167,7 +190,7 @@ def gemma3n(src: Source, base: str = "") -> Blueprint:
         t.replicated(f"{name}.per_layer_input_gate", heads.hidden, width)
         t.replicated(f"{name}.per_layer_projection", width, heads.hidden)
         t.values(6 * heads.hidden)
-        t.rope(rope_table(f, heads.dim, t.element_bytes, spec=_spec(f, kinds[i]), key=kinds[i]))
+        t.rope(rope_table(f, heads.dim, t.element_bytes, spec=_spec(f, kinds[i]), key=_base(f, kinds[i])))
 
     def extra(t: Tally, _first: bool, _last: bool) -> None:
         t.embedding(f"{base}model.embed_tokens_per_layer", f.size("vocab_size_per_layer_input", 262144), width * layers)

@@ -20,12 +20,13 @@ from advisor.weights.tally import Tally
 
 def qwen3_next(src: Source, base: str = "") -> Blueprint:
     """Qwen3-Next: delta nets, every fourth layer gated attention."""
-    return delta_hybrid(src, edges_of(src, base, embed_on="all", head_on="all"), base)
+    return delta_hybrid(src, edges_of(src, base, tied=False, embed_on="all", head_on="all"), base)
 
 
 def qwen3_5(src: Source, base: str = "", mrope_factor: int = 1) -> Blueprint:
     """Qwen3.5 and later: as Qwen3-Next, dense or with experts, the head on the last stage only."""
-    return delta_hybrid(src, edges_of(src, base, embed_on="all"), base, mrope_factor)
+    tied = src.text.flag("tie_word_embeddings") and not src.untied  # of the text part, whatever the root says
+    return delta_hybrid(src, edges_of(src, base, embed_on="all", tied=tied), base, mrope_factor)
 
 
 def delta_hybrid(src: Source, around: Edges, base: str, mrope_factor: int = 4) -> Blueprint:
@@ -91,7 +92,7 @@ def nemotron_h(src: Source, base: str = "") -> Blueprint:
     def kind(i: int) -> object:
         return letters[i], _mlp_size(f, letters, i) if letters[i] == "-" else 0
 
-    return Blueprint(len(letters), kind, layer, edges(edges_of(src, base, **EVERYWHERE)))
+    return Blueprint(len(letters), kind, layer, edges(edges_of(src, base, tied=False, **EVERYWHERE)))
 
 
 def _nemotron_experts(t: Tally, name: str, f: Fields, *, bias: bool) -> None:
@@ -160,7 +161,9 @@ def lfm2(src: Source, base: str = "") -> Blueprint:
             mixture(t, f"{name}.feed_forward", moe)
         t.values(2 * heads.hidden)
 
-    return Blueprint(layers, lambda i: (kinds[i], i < dense), layer, edges(edges_of(src, base, embed_on="all")))
+    return Blueprint(
+        layers, lambda i: (kinds[i], i < dense), layer, edges(edges_of(src, base, tied=True, embed_on="all"))
+    )
 
 
 def _lfm2_width(f: Fields) -> int:

@@ -6,12 +6,20 @@ without speculative decoding and are not counted.
 
 from __future__ import annotations
 
-from advisor.weights.attention import attention, has_indexer, heads_of, indexer, latent_attention, latent_of
+from advisor.weights.attention import (
+    attention,
+    has_indexer,
+    heads_of,
+    indexer,
+    latent_attention,
+    latent_of,
+    latent_projections,
+)
 from advisor.weights.blueprint import Blueprint
 from advisor.weights.feed_forward import Moe, gated_mlp, mixture
 from advisor.weights.fields import Fields
 from advisor.weights.rope import RopeSpec, rope_spec, rope_table
-from advisor.weights.source import Source, edges, edges_of
+from advisor.weights.source import EVERYWHERE, Source, edges, edges_of
 from advisor.weights.tally import Tally
 
 
@@ -36,7 +44,9 @@ def _deepseek_rope(fields: Fields) -> RopeSpec:
     return spec if spec.kind == "default" else RopeSpec("deepseek_yarn", spec.values, 1.0)
 
 
-def _latent(src: Source, base: str, moe: Moe | None, *, sparse_attention: bool = False) -> Blueprint:
+def _latent(
+    src: Source, base: str, moe: Moe | None, *, sparse_attention: bool = False, norms: int = 2, tied: bool = False
+) -> Blueprint:
     f = src.text
     a = latent_of(f)
     first = f.size("first_k_dense_replace", 0)
@@ -59,12 +69,12 @@ def _latent(src: Source, base: str, moe: Moe | None, *, sparse_attention: bool =
             mixture(t, f"{name}.mlp", moe)
         else:
             gated_mlp(t, f"{name}.mlp", a.hidden, f.required("intermediate_size"))
-        t.values(2 * a.hidden)
+        t.values(norms * a.hidden)
 
     def kind(i: int) -> tuple[bool, bool]:
         return is_sparse(i), sparse_attention and has_indexer(f, i)
 
-    around = edges_of(src, base, tied=False)
+    around = edges_of(src, base, tied=tied)
     return Blueprint(f.required("num_hidden_layers"), kind, layer, edges(around))
 
 
@@ -79,6 +89,75 @@ def deepseek(src: Source, base: str = "") -> Blueprint:
 def deepseek_sparse(src: Source, base: str = "") -> Blueprint:
     """DeepSeek V3.2 and GLM-5: an indexer in every layer, or in those that do not reuse another's choice."""
     return _latent(src, base, deepseek_moe(src.text), sparse_attention=True)
+
+
+def ax_k1(src: Source, base: str = "") -> Blueprint:
+    """A.X K1: DeepSeek V3 with a norm after the experts."""
+    return _latent(src, base, deepseek_moe(src.text), norms=3)
+
+
+def sarvam_mla(src: Source, base: str = "") -> Blueprint:
+    """Sarvam with latent attention."""
+    f = src.text
+    inner = f.required("moe_intermediate_size")
+    moe = Moe(
+        f.required("hidden_size"),
+        f.size("num_experts"),
+        inner,
+        shared_inner=(f.optional("moe_shared_expert_intermediate_size") or inner) * f.size("num_shared_experts", 1),
+        score_bias=f.flag("moe_router_enable_expert_bias", True),
+    )
+    return _latent(src, base, moe, tied=src.tied())
+
+
+def minicpm3(src: Source, base: str = "") -> Blueprint:
+    """MiniCPM 3: latent projections, but ordinary heads in the cache; embeddings, norm and head on every stage."""
+    f = src.text
+    a = latent_of(f)
+
+    def layer(t: Tally, i: int) -> None:
+        name = f"{base}model.layers.{i}"
+        latent_projections(t, f"{name}.self_attn", a)
+        t.attention_scales()
+        t.rope(rope_table(f, a.rope, t.element_bytes))
+        gated_mlp(t, f"{name}.mlp", a.hidden, f.required("intermediate_size"))
+        t.values(2 * a.hidden)
+
+    around = edges_of(src, base, tied=src.tied(default=True), **EVERYWHERE)
+    return Blueprint(f.required("num_hidden_layers"), lambda _: None, layer, edges(around))
+
+
+def longcat_flash(src: Source, base: str = "") -> Blueprint:
+    """LongCat-Flash: two attentions, two MLPs and one mixture a layer, experts that do nothing, a float32 router."""
+    f = src.text
+    a = latent_of(f)
+    inner = f.required("ffn_hidden_size", "intermediate_size")
+    experts = f.size("n_routed_experts")
+    routed = experts + f.size("zero_expert_num", 0)
+    moe = Moe(a.hidden, experts, f.required("expert_ffn_hidden_size", "moe_intermediate_size"), gate_bytes=0)
+
+    def layer(t: Tally, i: int) -> None:
+        name = f"{base}model.layers.{i}"
+        for half in range(2):
+            latent_attention(t, f"{name}.self_attn.{half}", a)
+            gated_mlp(t, f"{name}.mlps.{half}", a.hidden, inner)
+        t.values(4 * a.hidden)
+        t.values(routed * (a.hidden + 1), 4)
+        mixture(t, f"{name}.mlp", moe)
+        t.rope(rope_table(f, a.rope, t.element_bytes, spec=_deepseek_rope(f)))
+
+    around = edges_of(src, base, tied=False)
+    return Blueprint(f.required("num_layers", "num_hidden_layers"), lambda _: None, layer, edges(around))
+
+
+def pangu(src: Source, base: str = "") -> Blueprint:
+    """Pangu Ultra MoE: DeepSeek V3 with two more norms where the config says so."""
+    moe = deepseek_moe(src.text)
+    score_bias = src.text.flag("router_enable_expert_bias")
+    norms = 4 if src.text.flag("sandwich_norm") else 2
+    return _latent(
+        src, base, None if moe is None else moe._replace(score_bias=score_bias), norms=norms, tied=src.tied()
+    )
 
 
 def glm4_moe_lite(src: Source, base: str = "") -> Blueprint:

@@ -1,17 +1,15 @@
-"""Decoders of their own shape: GPT-2, OPT, BLOOM, Falcon, ChatGLM, GPT-BigCode, GPT-NeoX, GPT-J, Phi, Qwen 1, MPT.
+"""Decoders of their own shape: GPT-2, OPT, BLOOM, Falcon, ChatGLM, GPT-J, Qwen 1, Baichuan, MPT, DBRX.
 
-Source: vLLM 0.32 model_executor/models/ (gpt2, opt, bloom, chatglm, gpt_j) and models/transformers/ for the rest.
+Source: vLLM 0.32 model_executor/models/ (gpt2, opt, bloom, falcon, chatglm, gpt_j, qwen, baichuan, mpt, dbrx).
 """
 
 from __future__ import annotations
 
 from advisor.weights.attention import Heads, Names, attention
 from advisor.weights.blueprint import Blueprint
-from advisor.weights.decoder import inverse_frequencies
-from advisor.weights.feed_forward import gated_mlp, plain_mlp
-from advisor.weights.fields import Fields
+from advisor.weights.feed_forward import Moe, gated_mlp, mixture, plain_mlp
 from advisor.weights.rope import RopeSpec, rope_table
-from advisor.weights.source import EVERYWHERE, Source, edges, edges_of
+from advisor.weights.source import EVERYWHERE, Source, edges, edges_of, sized, with_values
 from advisor.weights.tally import Tally
 
 
@@ -36,31 +34,7 @@ def gpt2(src: Source) -> Blueprint:
     def extra(t: Tally, _first: bool, _last: bool) -> None:
         t.values(positions * hidden)
 
-    around = edges_of(_sized(src, hidden), embed="transformer.wte", norm=2 * hidden, more=extra, **EVERYWHERE)
-    around = around._replace(tied=src.tied(default=True))
-    return Blueprint(f.required("n_layer", "num_hidden_layers"), lambda _: None, layer, edges(around))
-
-
-def gpt_bigcode(src: Source) -> Blueprint:
-    """SantaCoder and StarCoder, built by transformers' class: multi-query, MLP and positions whole on every rank."""
-    f = src.text
-    hidden, queries = f.required("n_embd", "hidden_size"), f.required("n_head", "num_attention_heads")
-    inner = f.optional("n_inner") or 4 * hidden
-    heads = _heads(hidden, queries, 1 if f.flag("multi_query", True) else queries)
-    positions = f.required("n_positions", "max_position_embeddings")
-
-    def layer(t: Tally, i: int) -> None:
-        name = f"model.h.{i}"
-        attention(t, f"{name}.attn", heads, Names("c_attn", "c_proj"))
-        t.replicated(f"{name}.mlp.c_fc", hidden, inner, bias=True)
-        t.replicated(f"{name}.mlp.c_proj", inner, hidden, bias=True)
-        t.values(4 * hidden)
-
-    def extra(t: Tally, _first: bool, _last: bool) -> None:
-        t.values(positions * hidden)
-        t.values(positions * positions, 1)  # the causal mask, one byte an entry
-
-    around = edges_of(_sized(src, hidden), embed="model.wte", norm=2 * hidden, more=extra)
+    around = edges_of(sized(src, hidden), embed="transformer.wte", norm=2 * hidden, more=extra, **EVERYWHERE)
     around = around._replace(tied=src.tied(default=True))
     return Blueprint(f.required("n_layer", "num_hidden_layers"), lambda _: None, layer, edges(around))
 
@@ -110,7 +84,7 @@ def bloom(src: Source) -> Blueprint:
     def extra(t: Tally, _first: bool, _last: bool) -> None:
         t.values(2 * hidden)
 
-    around = edges_of(_sized(src, hidden), embed="transformer.word_embeddings", more=extra, **EVERYWHERE)
+    around = edges_of(sized(src, hidden), embed="transformer.word_embeddings", more=extra, **EVERYWHERE)
     around = around._replace(norm=2 * hidden, tied=src.tied(default=True))
     return Blueprint(f.required("n_layer", "num_hidden_layers"), lambda _: None, layer, edges(around))
 
@@ -138,7 +112,7 @@ def chatglm(src: Source) -> Blueprint:
 
     vocab = f.required("padded_vocab_size", "vocab_size")
     around = edges_of(
-        Source(src.root, _with(f, {"vocab_size": vocab}), src.untied, None, src.towers),
+        Source(src.root, with_values(f, {"vocab_size": vocab}), src.untied, None, src.towers),
         embed="transformer.embedding",
         head="transformer.output_layer",
         tied=f.flag("tie_word_embeddings"),
@@ -174,46 +148,9 @@ def falcon(src: Source) -> Blueprint:
             t.rope(rope_table(f, heads.dim, t.element_bytes))
 
     tied = src.tied(default=True)
-    around = edges_of(
-        _sized(src, hidden), embed="transformer.word_embeddings", tied=tied, norm=2 * hidden, **EVERYWHERE
-    )
+    around = edges_of(sized(src, hidden), embed="transformer.word_embeddings", tied=tied, norm=2 * hidden, **EVERYWHERE)
     layers = f.required("num_hidden_layers", "n_layer")
     return Blueprint(layers, lambda _: None, layer, edges(around._replace(tied=tied)))
-
-
-def phi(src: Source) -> Blueprint:
-    """Phi 1, 1.5 and 2, built by transformers' class: one norm, biases, a head with a bias."""
-    f = src.text
-    hidden, queries = f.required("hidden_size", "n_embd"), f.required("num_attention_heads", "n_head")
-    heads = _heads(hidden, queries, f.optional("num_key_value_heads"))
-    inner = f.optional("intermediate_size") or f.optional("n_inner") or 4 * hidden
-
-    def layer(t: Tally, i: int) -> None:
-        name = f"model.layers.{i}"
-        attention(t, f"{name}.self_attn", heads, Names(out="dense"))
-        plain_mlp(t, f"{name}.mlp", hidden, inner, bias=True, up="fc1", down="fc2")
-        t.values(2 * hidden)
-
-    around = edges_of(_sized(src, hidden), norm=2 * hidden, head_bias=True, more=inverse_frequencies(f, heads.dim))
-    return Blueprint(f.required("num_hidden_layers", "n_layer"), lambda _: None, layer, edges(around))
-
-
-def gpt_neox(src: Source) -> Blueprint:
-    """GPT-NeoX and Pythia, built by transformers' class."""
-    f = src.text
-    hidden, queries = f.required("hidden_size"), f.required("num_attention_heads")
-    heads = _heads(hidden, queries, bias=f.flag("attention_bias", True))
-    inner = f.required("intermediate_size")
-
-    def layer(t: Tally, i: int) -> None:
-        name = f"gpt_neox.layers.{i}"
-        attention(t, f"{name}.attention", heads, Names("query_key_value", "dense"))
-        plain_mlp(t, f"{name}.mlp", hidden, inner, bias=True, up="dense_h_to_4h", down="dense_4h_to_h")
-        t.values(4 * hidden)
-
-    extra = inverse_frequencies(f, heads.dim)
-    around = edges_of(src, embed="gpt_neox.embed_in", head="embed_out", norm=2 * hidden, more=extra)
-    return Blueprint(f.required("num_hidden_layers"), lambda _: None, layer, edges(around))
 
 
 def qwen1(src: Source) -> Blueprint:
@@ -271,18 +208,51 @@ def mpt(src: Source) -> Blueprint:
         plain_mlp(t, f"{name}.ffn", hidden, inner, bias=bias)
         t.values((4 if bias else 2) * hidden)
 
-    around = edges_of(_sized(src, hidden), embed="transformer.wte", norm=(2 if bias else 1) * hidden, **EVERYWHERE)
+    around = edges_of(sized(src, hidden), embed="transformer.wte", norm=(2 if bias else 1) * hidden, **EVERYWHERE)
     return Blueprint(f.required("n_layers"), lambda _: None, layer, edges(around._replace(tied=True)))
 
 
-def _with(fields: Fields, more: dict[str, object]) -> Fields:
-    changed = Fields({**fields.values, **more}, nested=fields.nested, where=fields.where)
-    changed.missing = fields.missing
-    return changed
+def gpt_j(src: Source) -> Blueprint:
+    """GPT-J: one norm a layer, a part of each head rotated, a head with a bias."""
+    f = src.text
+    hidden, queries = f.required("n_embd", "hidden_size"), f.required("n_head", "num_attention_heads")
+    heads = _heads(hidden, queries, bias=False)
+    inner = f.optional("n_inner") or 4 * hidden
+    rotary = f.size("rotary_dim", 64)
+    length = f.size("n_positions", 2048, "max_position_embeddings")
+
+    def layer(t: Tally, i: int) -> None:
+        name = f"transformer.h.{i}"
+        attention(t, f"{name}.attn", heads, Names(out="out_proj"))
+        plain_mlp(t, f"{name}.mlp", hidden, inner, bias=True, up="fc_in", down="fc_out")
+        t.values(2 * hidden)
+        spec = RopeSpec("default", {}, rotary / heads.dim)
+        t.rope(rope_table(f, heads.dim, t.element_bytes, spec=spec, positions=length))
+
+    around = edges_of(sized(src, hidden), embed="transformer.wte", norm=2 * hidden, head_bias=True, **EVERYWHERE)
+    return Blueprint(f.required("n_layer", "num_hidden_layers"), lambda _: None, layer, edges(around))
 
 
-def _sized(src: Source, hidden: int) -> Source:
-    """The same source with the hidden size under its usual name."""
-    if src.text.values.get("hidden_size") is not None:
-        return src
-    return src._replace(text=_with(src.text, {"hidden_size": hidden}))
+def dbrx(src: Source) -> Blueprint:
+    """DBRX: experts in every layer, two norms without biases."""
+    f = src.text
+    hidden, queries = f.required("d_model"), f.required("n_heads")
+    inside, ffn = f.part("attn_config"), f.part("ffn_config")
+    keys = queries if inside is None else inside.size("kv_n_heads", 1)
+    heads = Heads(hidden, queries, keys, hidden // queries)
+    moe = Moe(
+        hidden,
+        4 if ffn is None else ffn.size("moe_num_experts", 4),
+        3584 if ffn is None else ffn.size("ffn_hidden_size", 3584),
+        gate="router.layer",
+    )
+
+    def layer(t: Tally, i: int) -> None:
+        name = f"transformer.blocks.{i}"
+        attention(t, f"{name}.norm_attn_norm.attn", heads, Names("Wqkv", "out_proj"))
+        mixture(t, f"{name}.ffn", moe)
+        t.values(2 * hidden)
+        t.rope(rope_table(f, heads.dim, t.element_bytes, positions=f.size("max_seq_len", 2048)))
+
+    around = edges_of(sized(src, hidden), embed="transformer.wte", tied=False, **EVERYWHERE)
+    return Blueprint(f.required("n_layers"), lambda _: None, layer, edges(around))

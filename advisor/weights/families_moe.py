@@ -111,7 +111,7 @@ def glm4_moe(src: Source, base: str = "") -> Blueprint:
         gate_bytes=4,
         score_bias=True,
     )
-    return _decoder(f, heads, moe, lambda i: i >= first, base, edges_of(src, base))
+    return _decoder(f, heads, moe, lambda i: i >= first, base, edges_of(src, base, tied=False))
 
 
 def minimax_m2(src: Source, base: str = "") -> Blueprint:
@@ -126,7 +126,15 @@ def minimax_m2(src: Source, base: str = "") -> Blueprint:
         spec = RopeSpec(spec.kind, spec.values, rotary / heads.dim)
     length = max(f.size("max_position_embeddings", 8192), src.max_model_len or 0)
     return _decoder(
-        f, heads, moe, _always, base, edges_of(src, base), mlp="block_sparse_moe", rope=spec, rope_positions=length
+        f,
+        heads,
+        moe,
+        _always,
+        base,
+        edges_of(src, base, tied=False),
+        mlp="block_sparse_moe",
+        rope=spec,
+        rope_positions=length,
     )
 
 
@@ -151,7 +159,9 @@ def phi_moe(src: Source, base: str = "") -> Blueprint:
     f = src.text
     heads = heads_of(f, bias=f.flag("attention_bias"), out_bias=f.flag("attention_bias"))
     moe = Moe(heads.hidden, f.size("num_local_experts", None), f.required("intermediate_size"))
-    around = edges_of(src, base, norm=2 * heads.hidden, head_bias=f.flag("lm_head_bias"), **EVERYWHERE)
+    around = edges_of(src, base, norm=2 * heads.hidden, head_bias=f.flag("lm_head_bias"), **EVERYWHERE)._replace(
+        tied=False
+    )
     return _decoder(f, heads, moe, _always, base, around, mlp="block_sparse_moe", norm_values=4 * heads.hidden)
 
 
@@ -216,7 +226,7 @@ def laguna(src: Source, base: str = "") -> Blueprint:
     layers = f.required("num_hidden_layers")
     kinds = f.entries("layer_types", layers) or ["full_attention"] * layers
     per_layer = f.entries("num_attention_heads_per_layer", layers)
-    sparse = f.entries("mlp_layer_types", layers)
+    sparse = f.entries("mlp_layer_types", layers) or ["dense"] + ["sparse"] * (layers - 1)
     usual = heads_of(f, norm="head")
     inner, shared = f.size("moe_intermediate_size", 0), f.size("shared_expert_intermediate_size", 0)
     moe = Moe(usual.hidden, f.size("num_experts", 0), inner, score_bias=True)
@@ -234,7 +244,7 @@ def laguna(src: Source, base: str = "") -> Blueprint:
         if gate:
             width = heads.queries if gate is True or gate == "per-head" else heads.queries * heads.dim
             t.column(f"{name}.self_attn.g_proj", heads.hidden, width)
-        if sparse is None or sparse[i] == "sparse":
+        if sparse[i] == "sparse":
             mixture(t, f"{name}.mlp", moe)
             if shared:
                 mlp(t, f"{name}.mlp.shared_expert", shared)
@@ -244,6 +254,6 @@ def laguna(src: Source, base: str = "") -> Blueprint:
         t.rope(rope_table(f, usual.dim, t.element_bytes, spec=rope_spec(f, kinds[i]), key=kinds[i]))
 
     def kind(i: int) -> object:
-        return kinds[i], None if per_layer is None else per_layer[i], None if sparse is None else sparse[i]
+        return kinds[i], None if per_layer is None else per_layer[i], sparse[i]
 
     return Blueprint(layers, kind, layer, edges(edges_of(src, base)))

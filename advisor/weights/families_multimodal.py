@@ -239,7 +239,9 @@ def muse_glimmer_text(src: Source, base: str = "") -> Blueprint:
         t.values(4 * heads.hidden)
         t.rope(rope_table(f, heads.dim, t.element_bytes, spec=spec))
 
-    return Blueprint(f.required("num_hidden_layers"), lambda _: None, layer, edges(edges_of(src, base, **EVERYWHERE)))
+    return Blueprint(
+        f.required("num_hidden_layers"), lambda _: None, layer, edges(edges_of(src, base, tied=False, **EVERYWHERE))
+    )
 
 
 def muse_glimmer(src: Source) -> Blueprint:

@@ -58,7 +58,8 @@ def mamba1(t: Tally, name: str, fields: Fields, hidden: int, *, norms: bool = Fa
     """The first Mamba; Jamba's has norms on the time step and both state projections."""
     state = fields.size(f"{prefix}d_state", 16, "state_size")
     kernel = fields.size(f"{prefix}d_conv", 4, "conv_kernel")
-    inner = fields.size("intermediate_size", 0) if prefix == "" else fields.size(f"{prefix}expand", 2) * hidden
+    stated = fields.optional("intermediate_size") if prefix == "" else None
+    inner = stated or fields.size(f"{prefix}expand", 2) * hidden
     rank = fields.get(f"{prefix}dt_rank", fields.get("time_step_rank"))
     steps = rank if isinstance(rank, int) else -(-hidden // 16)
     conv_bias = fields.flag(f"{prefix}conv_bias", fields.flag("use_conv_bias", True))

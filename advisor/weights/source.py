@@ -46,7 +46,7 @@ class Edges(NamedTuple):
     tied: bool
     embed: str = "model.embed_tokens"
     head: str = "lm_head"
-    embed_on: Literal["first", "all"] = "first"  # and the last where tied
+    embed_on: Literal["first", "ends", "all"] = "first"  # and the last where tied
     norm_on: Literal["last", "all"] = "last"
     head_on: Literal["last", "all"] = "last"
     norm: int | None = None  # elements of the final norm, the width by default
@@ -61,7 +61,7 @@ def edges(e: Edges) -> Callable[[Tally, bool, bool], None]:
     """The function a blueprint wants."""
 
     def add(t: Tally, first: bool, last: bool) -> None:
-        if first or e.embed_on == "all" or (last and e.tied):
+        if first or e.embed_on == "all" or (last and (e.tied or e.embed_on == "ends")):
             t.embedding(e.embed, e.vocab, e.width)
         if last or e.norm_on == "all":
             t.values(e.width if e.norm is None else e.norm)
@@ -84,3 +84,22 @@ def edges_of(src: Source, base: str = "", **more: object) -> Edges:
         f"{base}lm_head",
     )
     return usual._replace(**more)  # type: ignore[arg-type]
+
+
+def separate_head(src: Source, base: str = "") -> Edges:
+    """The usual edges of a class that ties nothing; tied by the config, the last stage has the embeddings besides."""
+    return edges_of(src, base, tied=False, embed_on="ends" if src.tied() else "first")
+
+
+def with_values(fields: Fields, more: Mapping[str, object]) -> Fields:
+    """The same part of a config with other values."""
+    changed = Fields({**fields.values, **more}, nested=fields.nested, where=fields.where)
+    changed.missing = fields.missing
+    return changed
+
+
+def sized(src: Source, hidden: int) -> Source:
+    """The same source with the hidden size under its usual name."""
+    if src.text.values.get("hidden_size") is not None:
+        return src
+    return src._replace(text=with_values(src.text, {"hidden_size": hidden}))

@@ -64,6 +64,26 @@ def _families(name: str) -> ModuleType:
         from advisor.weights import families_encoder
 
         return families_encoder
+    if name == "transformers":
+        from advisor.weights import families_transformers
+
+        return families_transformers
+    if name == "dense_others":
+        from advisor.weights import families_dense_others
+
+        return families_dense_others
+    if name == "moe_others":
+        from advisor.weights import families_moe_others
+
+        return families_moe_others
+    if name == "recurrent":
+        from advisor.weights import families_recurrent
+
+        return families_recurrent
+    if name == "older":
+        from advisor.weights import families_older
+
+        return families_older
     from advisor.weights import families_legacy
 
     return families_legacy
@@ -115,10 +135,10 @@ FAMILIES: dict[str, Family] = {
     **_named(
         "LlamaForCausalLM LLaMAForCausalLM MistralForCausalLM Ministral3ForCausalLM InternLM3ForCausalLM "
         "TeleChat3ForCausalLM IQuestCoderForCausalLM AquilaForCausalLM AquilaModel InternLMForCausalLM "
-        "XverseForCausalLM CwmForCausalLM SolarForCausalLM",
+        "XverseForCausalLM SolarForCausalLM TeleFLMForCausalLM",
         Family("dense.llama"),
     ),
-    **_named("Qwen2ForCausalLM", Family("dense.qwen2")),
+    **_named("Qwen2ForCausalLM MiMoForCausalLM", Family("dense.qwen2")),
     **_named("Qwen3ForCausalLM", Family("dense.qwen3")),
     **_named("Phi3ForCausalLM", Family("dense.phi3", fused={})),
     **_named("GraniteForCausalLM GraniteSWAForCausalLM", Family("dense.granite")),
@@ -127,18 +147,48 @@ FAMILIES: dict[str, Family] = {
     **_named("ExaoneForCausalLM", Family("dense.exaone")),
     **_named("Glm4ForCausalLM", Family("dense.glm4")),
     **_named("Ernie4_5ForCausalLM", Family("dense.ernie45")),
-    **_named("HunYuanDenseV1ForCausalLM", Family("dense.hunyuan")),
+    **_named("HunYuanDenseV1ForCausalLM", Family("transformers.hunyuan")),
     **_named("StableLmForCausalLM StableLMEpochForCausalLM", Family("dense.stablelm")),
     **_named("InternLM2ForCausalLM", Family("dense.internlm2")),
     **_named("MiniCPMForCausalLM", Family("dense.minicpm")),
     **_named("NemotronForCausalLM", Family("dense.nemotron")),
-    **_named("Olmo2ForCausalLM", Family("dense.olmo2")),
-    **_named("Olmo3ForCausalLM", Family("dense.olmo3")),
-    **_named("SmolLM3ForCausalLM", Family("dense.smollm3")),
-    **_named("Starcoder2ForCausalLM", Family("dense.starcoder2")),
-    **_named("SeedOssForCausalLM", Family("dense.seed_oss")),
-    **_named("GlmForCausalLM", Family("dense.glm")),
+    **_named("Olmo2ForCausalLM", Family("transformers.olmo2")),
+    **_named("Olmo3ForCausalLM", Family("transformers.olmo3")),
+    **_named("SmolLM3ForCausalLM", Family("transformers.smollm3")),
+    **_named("Starcoder2ForCausalLM", Family("transformers.starcoder2")),
+    **_named("SeedOssForCausalLM", Family("transformers.seed_oss")),
+    **_named("GlmForCausalLM", Family("transformers.glm")),
+    **_named("CwmForCausalLM MinistralForCausalLM HeliumForCausalLM", Family("transformers.llama_like")),
+    **_named("ArceeForCausalLM", Family("transformers.arcee")),
+    **_named("Jais2ForCausalLM", Family("transformers.jais2")),
+    **_named("OlmoForCausalLM", Family("transformers.olmo")),
+    **_named("VaultGemmaForCausalLM", Family("transformers.vaultgemma")),
+    **_named("BitNetForCausalLM", Family("transformers.bitnet")),
+    **_named("PersimmonForCausalLM", Family("older.persimmon")),
+    **_named("PanguEmbeddedForCausalLM", Family("dense.llama")),
+    **_named("ApertusForCausalLM", Family("dense_others.apertus", fused=QKV_ONLY)),
+    **_named("HyperCLOVAXForCausalLM", Family("dense_others.hyperclova_x")),
+    **_named("OrionForCausalLM", Family("dense_others.orion")),
+    **_named("Plamo3ForCausalLM", Family("dense_others.plamo3")),
+    **_named("TeleChat2ForCausalLM", Family("dense_others.telechat2")),
+    **_named("IQuestLoopCoderForCausalLM", Family("dense_others.iquest_loop")),
+    **_named("HrmTextForCausalLM", Family("dense_others.hrm_text")),
+    **_named("DeciLMForCausalLM", Family("dense_others.nemotron_nas")),
     # routed experts
+    **_named("Cohere2MoeForCausalLM", Family("moe_others.cohere2_moe")),
+    **_named("ExaoneMoeForCausalLM ExaoneMoEForCausalLM", Family("moe_others.exaone_moe")),
+    **_named("AfmoeForCausalLM", Family("moe_others.afmoe")),
+    **_named("HYV3ForCausalLM", Family("moe_others.hy_v3")),
+    **_named("MiMoV2FlashForCausalLM MiMoV2ForCausalLM", Family("moe_others.mimo_v2")),
+    **_named("Step3p5ForCausalLM", Family("moe_others.step3p5")),
+    **_named("Step3TextForCausalLM", Family("moe_others.step3_text")),
+    **_named("BailingMoeForCausalLM BailingMoeV2ForCausalLM SarvamMoEForCausalLM", Family("moe_others.bailing")),
+    **_named("Param2MoEForCausalLM", Family("moe_others.param2_moe")),
+    **_named("Dots1ForCausalLM", Family("transformers.dots1")),
+    **_named("MellumForCausalLM", Family("transformers.mellum")),
+    **_named("FlexOlmoForCausalLM", Family("transformers.flex_olmo")),
+    **_named("HunYuanMoEV1ForCausalLM", Family("transformers.hunyuan_moe")),
+    **_named("DbrxForCausalLM", Family("legacy.dbrx", fused={})),
     **_named("Qwen2MoeForCausalLM", Family("moe.qwen2_moe")),
     **_named("Qwen3MoeForCausalLM", Family("moe.qwen3_moe")),
     **_named("MixtralForCausalLM", Family("moe.mixtral")),
@@ -152,10 +202,14 @@ FAMILIES: dict[str, Family] = {
     **_named("LagunaForCausalLM", Family("moe.laguna", fused=QKV_ONLY)),
     # latent attention
     **_named(
-        "DeepseekForCausalLM DeepseekV2ForCausalLM DeepseekV3ForCausalLM MistralLarge3ForCausalLM "
-        "PanguUltraMoEForCausalLM",
+        "DeepseekForCausalLM DeepseekV2ForCausalLM DeepseekV3ForCausalLM MistralLarge3ForCausalLM",
         Family("latent.deepseek", fused=LATENT),
     ),
+    **_named("AXK1ForCausalLM", Family("latent.ax_k1")),
+    **_named("SarvamMLAForCausalLM", Family("latent.sarvam_mla")),
+    **_named("MiniCPM3ForCausalLM", Family("latent.minicpm3")),
+    **_named("LongcatFlashForCausalLM", Family("latent.longcat_flash", fused=LATENT)),
+    **_named("PanguUltraMoEForCausalLM", Family("latent.pangu", fused=LATENT)),
     **_named("DeepseekV32ForCausalLM GlmMoeDsaForCausalLM", Family("latent.deepseek_sparse", fused=LATENT)),
     **_named("Glm4MoeLiteForCausalLM", Family("latent.glm4_moe_lite", fused=LATENT)),
     # recurrent layers beside attention
@@ -172,6 +226,11 @@ FAMILIES: dict[str, Family] = {
         "Lfm2ForCausalLM Lfm2MoeForCausalLM",
         Family("hybrid.lfm2", Renames(substrings=((".conv.", ".short_conv."),)), LFM),
     ),
+    **_named("MambaForCausalLM FalconMambaForCausalLM", Family("recurrent.mamba")),
+    **_named("Mamba2ForCausalLM", Family("recurrent.mamba_2")),
+    **_named("Zamba2ForCausalLM", Family("recurrent.zamba2")),
+    **_named("OlmoHybridForCausalLM", Family("recurrent.olmo_hybrid")),
+    **_named("KimiLinearForCausalLM", Family("recurrent.kimi_linear")),
     **_named("JambaForCausalLM", Family("hybrid.jamba")),
     **_named("GraniteMoeHybridForCausalLM", Family("hybrid.granite_hybrid")),
     **_named("BambaForCausalLM", Family("hybrid.bamba")),
@@ -179,18 +238,20 @@ FAMILIES: dict[str, Family] = {
     # Gemma
     **_named("GemmaForCausalLM", Family("gemma.gemma")),
     **_named("Gemma2ForCausalLM", Family("gemma.gemma2")),
-    **_named("Gemma3ForCausalLM Gemma3TextModel", Family("gemma.gemma3")),
+    **_named("Gemma3ForCausalLM", Family("gemma.gemma3")),
+    **_named("Gemma3TextModel", Family("gemma.gemma3_encoder")),
     **_named("Gemma3nForCausalLM", Family("gemma.gemma3n")),
     **_named("Gemma4ForCausalLM", Family("gemma.gemma4", Renames((("model.language_model.", "model."),)))),
     # shapes of their own
     **_named("GPT2LMHeadModel", Family("legacy.gpt2", fused={})),
-    **_named("GPTBigCodeForCausalLM", Family("legacy.gpt_bigcode", fused={})),
+    **_named("GPTJForCausalLM", Family("legacy.gpt_j", fused=QKV_ONLY)),
+    **_named("GPTBigCodeForCausalLM", Family("older.gpt_bigcode", fused={})),
     **_named("OPTForCausalLM", Family("legacy.opt", fused=QKV_ONLY)),
     **_named("BloomForCausalLM", Family("legacy.bloom", fused={})),
     **_named("ChatGLMModel ChatGLMForConditionalGeneration", Family("legacy.chatglm", fused={})),
     **_named("FalconForCausalLM RWForCausalLM", Family("legacy.falcon", fused={})),
-    **_named("PhiForCausalLM", Family("legacy.phi", fused=QKV_ONLY)),
-    **_named("GPTNeoXForCausalLM", Family("legacy.gpt_neox", fused={})),
+    **_named("PhiForCausalLM", Family("older.phi", fused=QKV_ONLY)),
+    **_named("GPTNeoXForCausalLM", Family("older.gpt_neox", fused={})),
     **_named("QWenLMHeadModel", Family("legacy.qwen1", fused={"gate_up_proj": ("w2", "w1")})),
     **_named("BaichuanForCausalLM BaiChuanForCausalLM", Family("legacy.baichuan")),
     **_named("MPTForCausalLM MptForCausalLM", Family("legacy.mpt", fused={})),

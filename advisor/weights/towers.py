@@ -163,22 +163,25 @@ def llama4(t: Tally, v: Fields, text_hidden: int) -> None:
 
 
 def kimi_k25(t: Tally, v: Fields, text_hidden: int) -> None:
-    """Kimi K2.5: MoonViT over time and space, and a patch-merging projector; not quantised."""
-    hidden = v.size("vt_hidden_size", 1152, "hidden_size")
-    inner = v.size("vt_intermediate_size", 4304, "intermediate_size")
+    """Kimi K2.5: MoonViT over time and space, and a patch-merging projector; not quantised.
+
+    vLLM reads it with transformers' class, to which the keys of the published config (vt_...) are unknown: defaults.
+    """
+    hidden, inner = v.size("hidden_size", 1152), v.size("intermediate_size", 4304)
     patch = v.size("patch_size", 14)
-    for i in range(v.size("vt_num_hidden_layers", 27, "num_hidden_layers")):
+    for i in range(v.size("num_hidden_layers", 27)):
         name = f"vision_tower.encoder.blocks.{i}"
         _attention_of_kimi(t, name, hidden)
         t.column(f"{name}.mlp.fc0", hidden, inner, bias=True, quantised=False)
         t.row(f"{name}.mlp.fc1", inner, hidden, bias=True, quantised=False)
         t.values(4 * hidden)
-    times = v.size("init_pos_emb_time", 4)
-    grid = v.size("init_pos_emb_height", 64) * v.size("init_pos_emb_width", 64)
+    times = v.size("pos_emb_time", 4)
+    grid = v.size("pos_emb_height", 64) * v.size("pos_emb_width", 64)
     t.values(hidden * 3 * patch * patch + hidden + grid * hidden + 2 * hidden)
     t.values(times * hidden)
-    merged = v.size("mm_hidden_size", hidden) * 4
-    t.values(2 * v.size("mm_hidden_size", hidden))
+    kernel = v.get("merge_kernel_size") or (2, 2)
+    merged = hidden * int(kernel[0]) * int(kernel[1])
+    t.values(2 * hidden)
     t.replicated("mm_projector.linear_1", merged, merged, bias=True, quantised=False)
     t.replicated("mm_projector.linear_2", merged, text_hidden, bias=True, quantised=False)
 
