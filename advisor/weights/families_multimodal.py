@@ -42,7 +42,7 @@ def with_tower(plan: Blueprint, src: Source, build: Callable[[Tally], None]) -> 
     return plan._replace(edges=add)
 
 
-def _vision(src: Source, model_type: str = "") -> Fields:
+def vision_part(src: Source, model_type: str = "") -> Fields:
     """The vision part; `model_type` is the class whose defaults stand in for absent keys."""
     part = src.root.part("vision_config", "vision_encoder", model_type=model_type)
     if part is not None:
@@ -62,38 +62,38 @@ def _hidden(src: Source) -> int:
 def qwen2_vl(src: Source) -> Blueprint:
     """Qwen2-VL."""
     plan = dense.qwen2(src, LANGUAGE)
-    return with_tower(plan, src, lambda t: towers.qwen2_vl(t, _vision(src), _hidden(src)))
+    return with_tower(plan, src, lambda t: towers.qwen2_vl(t, vision_part(src), _hidden(src)))
 
 
 def qwen25_vl(src: Source) -> Blueprint:
     """Qwen2.5-VL."""
     plan = dense.qwen2(src, LANGUAGE)
-    return with_tower(plan, src, lambda t: towers.qwen25_vl(t, _vision(src, "qwen2_5_vl_vision"), _hidden(src)))
+    return with_tower(plan, src, lambda t: towers.qwen25_vl(t, vision_part(src, "qwen2_5_vl_vision"), _hidden(src)))
 
 
 def qwen3_vl(src: Source) -> Blueprint:
     """Qwen3-VL."""
     plan = dense.qwen3(src, LANGUAGE, mrope_factor=1)
-    return with_tower(plan, src, lambda t: towers.qwen3_vl(t, _vision(src, "qwen3_vl_vision"), _hidden(src)))
+    return with_tower(plan, src, lambda t: towers.qwen3_vl(t, vision_part(src, "qwen3_vl_vision"), _hidden(src)))
 
 
 def qwen3_vl_moe(src: Source) -> Blueprint:
     """Qwen3-VL with experts."""
     plan = moe.qwen3_moe(src, LANGUAGE, mrope_factor=1)
-    return with_tower(plan, src, lambda t: towers.qwen3_vl(t, _vision(src, "qwen3_vl_vision"), _hidden(src)))
+    return with_tower(plan, src, lambda t: towers.qwen3_vl(t, vision_part(src, "qwen3_vl_vision"), _hidden(src)))
 
 
 def qwen35_vl(src: Source) -> Blueprint:
     """Qwen3.5 and 3.6 with vision, dense or with experts."""
     plan = hybrid.qwen3_5(src, LANGUAGE, mrope_factor=1)
-    return with_tower(plan, src, lambda t: towers.qwen3_vl(t, _vision(src, "qwen3_5_vision"), _hidden(src)))
+    return with_tower(plan, src, lambda t: towers.qwen3_vl(t, vision_part(src, "qwen3_5_vision"), _hidden(src)))
 
 
 def gemma3(src: Source) -> Blueprint:
     """Gemma 3 with SigLIP."""
 
     def build(t: Tally) -> None:
-        width = towers.siglip(t, _vision(src, "siglip_vision_model"), "vision_tower")
+        width = towers.siglip(t, vision_part(src, "siglip_vision_model"), "vision_tower")
         t.values(width * _hidden(src) + width)
 
     return with_tower(gemma.gemma3(src, LANGUAGE), src, build)
@@ -103,7 +103,7 @@ def gemma4(src: Source) -> Blueprint:
     """Gemma 4 with vision and, where the config has one, audio."""
 
     def build(t: Tally) -> None:
-        towers.gemma4_vision(t, _vision(src, "gemma4_vision"), _hidden(src))
+        towers.gemma4_vision(t, vision_part(src, "gemma4_vision"), _hidden(src))
         audio = src.root.part("audio_config", model_type="gemma4_audio")
         if audio is not None:
             towers.gemma4_audio(t, audio, _hidden(src))
@@ -145,10 +145,10 @@ def llama4_text(src: Source, base: str = "") -> Blueprint:
 def llama4(src: Source) -> Blueprint:
     """Llama 4 with vision."""
     plan = llama4_text(src, LANGUAGE)
-    return with_tower(plan, src, lambda t: towers.llama4(t, _vision(src, "llama4_vision_model"), _hidden(src)))
+    return with_tower(plan, src, lambda t: towers.llama4(t, vision_part(src, "llama4_vision_model"), _hidden(src)))
 
 
-def _depth(src: Source, v: Fields) -> int:
+def tower_depth(src: Source, v: Fields) -> int:
     """Layers a tower is built with: up to the one whose output is used."""
     layers = v.required("num_hidden_layers")
     used = src.root.get("vision_feature_layer", -1)
@@ -159,7 +159,8 @@ def _depth(src: Source, v: Fields) -> int:
     return used if used >= 0 else layers + used + 1
 
 
-def _two_linears(t: Tally, src: Source, width: int, *, default: bool) -> None:
+def two_linears(t: Tally, src: Source, width: int, *, default: bool) -> None:
+    """The projector of LLaVA: two linears, divided."""
     bias = src.root.flag("multimodal_projector_bias", default)
     hidden = _hidden(src)
     t.column("multi_modal_projector.linear_1", width, hidden, bias=bias)
@@ -170,10 +171,10 @@ def mistral3(src: Source) -> Blueprint:
     """Mistral Small 3.1 and later, Ministral 3, Devstral 2: Pixtral with a patch merger."""
 
     def build(t: Tally) -> None:
-        v = _vision(src, "mistral3_vision")
-        width = towers.pixtral(t, v, "vision_tower", _depth(src, v))
+        v = vision_part(src, "mistral3_vision")
+        width = towers.pixtral(t, v, "vision_tower", tower_depth(src, v))
         t.values(width + width * width * src.root.size("spatial_merge_size", 2) ** 2)
-        _two_linears(t, src, width, default=False)
+        two_linears(t, src, width, default=False)
 
     return with_tower(dense.llama(src, LANGUAGE), src, build)
 
@@ -188,8 +189,8 @@ def llava(src: Source) -> Blueprint:
         raise NotUnderstood("this language model inside LLaVA is not known", where=f.where + "model_type")
 
     def build(t: Tally) -> None:
-        v = _vision(src, "clip_vision_model")
-        kind, depth = v.get("model_type"), _depth(src, v)
+        v = vision_part(src, "clip_vision_model")
+        kind, depth = v.get("model_type"), tower_depth(src, v)
         is_whole = depth == v.required("num_hidden_layers")
         if kind == "pixtral":
             width = towers.pixtral(t, v, "vision_tower", depth)
@@ -199,7 +200,7 @@ def llava(src: Source) -> Blueprint:
             )
         else:
             width = towers.clip(t, v, "vision_tower", depth, post_norm=is_whole)
-        _two_linears(t, src, width, default=True)
+        two_linears(t, src, width, default=True)
 
     return with_tower(build_text(src, LANGUAGE), src, build)
 
@@ -208,7 +209,7 @@ def lfm2_vl(src: Source) -> Blueprint:
     """LFM2-VL: SigLIP 2 and a projector whole on every rank."""
 
     def build(t: Tally) -> None:
-        width = towers.siglip2(t, _vision(src, "siglip2_vision_model"), "vision_tower")
+        width = towers.siglip2(t, vision_part(src, "siglip2_vision_model"), "vision_tower")
         merged = width * src.root.size("downsample_factor", 2) ** 2
         middle, bias = src.root.size("projector_hidden_size", 2560), src.root.flag("projector_bias", True)
         if src.root.flag("projector_use_layernorm", True):
@@ -221,7 +222,7 @@ def lfm2_vl(src: Source) -> Blueprint:
 def kimi_k25(src: Source) -> Blueprint:
     """Kimi K2.5."""
     plan = latent.deepseek(src, LANGUAGE)
-    return with_tower(plan, src, lambda t: towers.kimi_k25(t, _vision(src), _hidden(src)))
+    return with_tower(plan, src, lambda t: towers.kimi_k25(t, vision_part(src), _hidden(src)))
 
 
 def muse_glimmer_text(src: Source, base: str = "") -> Blueprint:
@@ -248,4 +249,4 @@ def muse_glimmer(src: Source) -> Blueprint:
     """Muse Glimmer with vision."""
     plan = muse_glimmer_text(src)
     vision = "muse_glimmer_vision"
-    return with_tower(plan, src, lambda t: towers.muse_glimmer(t, _vision(src, vision), src.root, _hidden(src)))
+    return with_tower(plan, src, lambda t: towers.muse_glimmer(t, vision_part(src, vision), src.root, _hidden(src)))

@@ -38,8 +38,8 @@ def gpt_bigcode(src: Source) -> Blueprint:
         t.replicated(f"{name}.mlp.c_proj", inner, hidden, bias=True)
         t.values(4 * hidden)
 
-    def extra(t: Tally, _first: bool, _last: bool) -> None:
-        t.values(positions * hidden)
+    def extra(t: Tally, first: bool, last: bool) -> None:
+        t.values(positions * hidden if first or last else 0)
         t.values(positions * positions, 1)  # the causal mask, one byte an entry
 
     around = edges_of(sized(src, hidden), embed="model.wte", norm=2 * hidden, more=extra)

@@ -23,19 +23,19 @@ _TELLING = ("intermediate_size", "_experts")  # keys that every publisher of suc
 class Fields:
     """One part of a config: its keys, its class defaults, and whether it is nested in another."""
 
-    __slots__ = ("defaults", "missing", "nested", "values", "where")
+    __slots__ = ("defaults", "kind", "missing", "nested", "values", "where")
 
     def __init__(
         self, values: Mapping[str, Any], *, model_type: str = "", nested: bool = False, where: str = ""
     ) -> None:
-        kind = values.get("model_type") or model_type
+        kind = self.kind = str(values.get("model_type") or model_type)
         self.values = values
         self.nested = nested
         self.where = where
         self.missing: list[str] = []
         self.defaults: Mapping[str, Any] = {
-            **CLASS_DEFAULTS.get(str(kind), {}),
-            **WEIGHT_DEFAULTS.get(str(kind), {}),
+            **CLASS_DEFAULTS.get(kind, {}),
+            **WEIGHT_DEFAULTS.get(kind, {}),
         }
 
     def get(self, key: str, default: Any = None) -> Any:

@@ -37,6 +37,8 @@ def _modelopt_format(algo: str, group: int) -> Format | None:
 class ModelOptQuantiser(Quantiser):
     """NVIDIA ModelOpt: one algorithm for all but the excluded modules."""
 
+    leaves_kimi_tower = False
+
     def __init__(self, config: Mapping[str, Any], renames: q.Renames, fused: q.Fused) -> None:
         super().__init__(fused)
         inner = config.get("quantization")
@@ -78,6 +80,8 @@ class ModelOptQuantiser(Quantiser):
 
 class MixedModelOptQuantiser(Quantiser):
     """ModelOpt MIXED_PRECISION: an algorithm a module, the others plain."""
+
+    leaves_kimi_tower = False
 
     def __init__(self, config: Mapping[str, Any], renames: q.Renames, fused: q.Fused) -> None:
         super().__init__(fused)

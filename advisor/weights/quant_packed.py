@@ -17,6 +17,8 @@ from advisor.weights.quantiser import Quantiser
 class PackedQuantiser(Quantiser):
     """AWQ and GPTQ (auto_awq.py, auto_gptq.py)."""
 
+    leaves_kimi_tower = False
+
     def __init__(
         self, config: Mapping[str, Any], layout: str, renames: q.Renames, fused: q.Fused, notes: list[str]
     ) -> None:

@@ -25,6 +25,7 @@ from advisor.weights.quant_formats import (
 class Quantiser:
     """An unquantised model; the base of the others."""
 
+    leaves_kimi_tower = True  # Kimi K2.5 hands its tower no method, or one of other kinds than compressed-tensors
     loose = 0.0  # share of the bytes that the formats leave unknown, either way
 
     def __init__(self, fused: q.Fused = q.COMMON_FUSED) -> None:
@@ -71,6 +72,8 @@ class Quantiser:
 class Fp8Quantiser(Quantiser):
     """quant_method fp8: per tensor, or in blocks (fp8.py)."""
 
+    leaves_kimi_tower = False
+
     def __init__(self, config: Mapping[str, Any], renames: q.Renames, fused: q.Fused) -> None:
         super().__init__(fused)
         ignored = config.get("ignored_layers") or config.get("modules_to_not_convert") or []
@@ -98,6 +101,8 @@ class Fp8Quantiser(Quantiser):
 class ExpertsOnlyQuantiser(Quantiser):
     """Formats that touch routed experts only: gpt-oss MXFP4, experts_int8, int8 and NVFP4 made while loading."""
 
+    leaves_kimi_tower = False
+
     def __init__(self, form: Format) -> None:
         super().__init__()
         self._form = form
@@ -110,6 +115,8 @@ class ExpertsOnlyQuantiser(Quantiser):
 
 class OnlineQuantiser(Quantiser):
     """Quantised while loading: every linear and all experts in one format, the head and embeddings plain."""
+
+    leaves_kimi_tower = False
 
     def __init__(self, form: Format) -> None:
         super().__init__()

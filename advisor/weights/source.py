@@ -18,6 +18,11 @@ class Source(NamedTuple):
     max_model_len: int | None
     towers: bool  # vision and audio towers are built (not with limit_mm_per_prompt 0)
 
+    def with_root(self, **values: object) -> Source:
+        """The same source with other values in the root, and in the text part where that is the root."""
+        text = self.text if self.text.nested else with_values(self.text, values)
+        return self._replace(root=with_values(self.root, values), text=text)
+
     def tied(self, *, default: bool = False) -> bool:
         """Whether head and embeddings are one tensor.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import ModuleType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from advisor.weights.blueprint import Blueprint
 from advisor.weights.quant_names import COMMON_FUSED, Fused, Renames
@@ -25,13 +25,17 @@ class Family(NamedTuple):
     @property
     def has_towers(self) -> bool:
         """Whether a model of the family sees or hears."""
-        return self.reader.startswith("multimodal.") and not self.reader.endswith("_text")
+        return self.reader.startswith("multimodal") and not self.reader.endswith("_text")
 
     def build(self, source: Source) -> Blueprint:
         """The blueprint of a config of this family."""
-        module, _, function = self.reader.partition(".")
-        read: Callable[[Source], Blueprint] = getattr(_families(module), function)
+        read: Callable[[Source], Blueprint] = self.reader_function()
         return read(source)
+
+    def reader_function(self) -> Any:
+        """The function that reads a config; those of language models take a prefix besides."""
+        module, _, function = self.reader.partition(".")
+        return getattr(_families(module), function)
 
 
 def _families(name: str) -> ModuleType:
@@ -60,6 +64,10 @@ def _families(name: str) -> ModuleType:
         from advisor.weights import families_multimodal
 
         return families_multimodal
+    if name == "multimodal_others":
+        from advisor.weights import families_multimodal_others
+
+        return families_multimodal_others
     if name == "encoder":
         from advisor.weights import families_encoder
 
@@ -124,6 +132,15 @@ GEMMA4 = Renames(
 MUSE = Renames(
     (("model.language_model.", "model."), ("language_model.", "model."), ("model.vision_tower.", "vision_encoder."))
 )
+IDEFICS = Renames((("model.text_model.", "language_model.model."), ("lm_head.", "language_model.lm_head.")))
+DOTS = Renames((("model.", "language_model.model."), ("lm_head.", "language_model.lm_head.")))
+OMNI = Renames(
+    (
+        ("thinker.lm_head.", "language_model.lm_head."),
+        ("thinker.model.", "language_model.model."),
+        ("thinker.", ""),
+    )
+)
 QWEN3_VL: Fused = {**COMMON_FUSED, "qkv": ("qkv",)}
 
 
@@ -138,6 +155,10 @@ FAMILIES: dict[str, Family] = {
         "XverseForCausalLM SolarForCausalLM TeleFLMForCausalLM",
         Family("dense.llama"),
     ),
+    **_named("LlamaModel MistralModel GritLM", Family("dense.llama")),
+    **_named("Qwen2Model", Family("dense.qwen2")),
+    **_named("Qwen3Model", Family("dense.qwen3")),
+    **_named("Gemma2Model", Family("gemma.gemma2")),
     **_named("Qwen2ForCausalLM MiMoForCausalLM", Family("dense.qwen2")),
     **_named("Qwen3ForCausalLM", Family("dense.qwen3")),
     **_named("Phi3ForCausalLM", Family("dense.phi3", fused={})),
@@ -280,6 +301,30 @@ FAMILIES: dict[str, Family] = {
     ),
     **_named("MuseGlimmerForConditionalGeneration", Family("multimodal.muse_glimmer", MUSE)),
     **_named("MuseGlimmerForCausalLM", Family("multimodal.muse_glimmer_text", MUSE)),
+    **_named("LlavaNextForConditionalGeneration", Family("multimodal_others.llava_next", QWEN_VL)),
+    **_named("LlavaNextVideoForConditionalGeneration", Family("multimodal_others.llava_next_video", QWEN_VL)),
+    **_named("LlavaOnevisionForConditionalGeneration", Family("multimodal_others.llava_onevision", QWEN_VL)),
+    **_named("PaliGemmaForConditionalGeneration", Family("multimodal_others.paligemma", NESTED)),
+    **_named("InternVLChatModel SkyworkR1VChatModel", Family("multimodal_others.internvl_chat")),
+    **_named("InternVLForConditionalGeneration", Family("multimodal_others.internvl", NESTED)),
+    **_named("KimiVLForConditionalGeneration", Family("multimodal_others.kimi_vl", fused=LATENT)),
+    **_named(
+        "Idefics3ForConditionalGeneration SmolVLMForConditionalGeneration",
+        Family("multimodal_others.idefics3", IDEFICS),
+    ),
+    **_named(
+        "Glm4vForConditionalGeneration Glm4vMoeForConditionalGeneration", Family("multimodal_others.glm4v", QWEN_VL)
+    ),
+    **_named("Cohere2VisionForConditionalGeneration", Family("multimodal_others.cohere2_vision", NESTED)),
+    **_named("Exaone4_5_ForConditionalGeneration", Family("multimodal_others.exaone4_5", NESTED)),
+    **_named("DotsOCRForCausalLM", Family("multimodal_others.dots_ocr", DOTS)),
+    **_named("PaddleOCRVLForConditionalGeneration", Family("multimodal_others.paddle_ocr", DOTS)),
+    **_named("MiniCPMV", Family("multimodal_others.minicpm_v")),
+    **_named("Phi3VForCausalLM", Family("multimodal_others.phi3_v", fused={})),
+    **_named("Qwen2AudioForConditionalGeneration", Family("multimodal_others.qwen2_audio")),
+    **_named("Qwen2_5OmniModel Qwen2_5OmniForConditionalGeneration", Family("multimodal_others.qwen25_omni", OMNI)),
+    **_named("Gemma3nForConditionalGeneration", Family("multimodal_others.gemma3n", GEMMA4)),
+    **_named("Gemma4UnifiedForConditionalGeneration", Family("multimodal_others.gemma4_unified", GEMMA4)),
     # encoders
     **_named("WhisperForConditionalGeneration", Family("encoder.whisper")),
     **_named(

@@ -20,7 +20,7 @@ def qwen2_vl(t: Tally, v: Fields, text_hidden: int) -> None:
     merged = hidden * v.size("spatial_merge_size", 2) ** 2
     depth = v.size("depth", 32)
     block = t.like()
-    _attention(block, "visual.blocks.0.attn", hidden, "qkv", "proj")
+    square_attention(block, "visual.blocks.0.attn", hidden, "qkv", "proj")
     block.column("visual.blocks.0.mlp.fc1", hidden, inner, bias=True)
     block.row("visual.blocks.0.mlp.fc2", inner, hidden, bias=True)
     block.values(4 * hidden)
@@ -31,13 +31,19 @@ def qwen2_vl(t: Tally, v: Fields, text_hidden: int) -> None:
     t.values(_QWEN_POSITIONS * (hidden // heads // 2))
 
 
-def qwen25_vl(t: Tally, v: Fields, text_hidden: int) -> None:
-    """Qwen2.5-VL: norms without biases, a gated MLP with biases."""
+def qwen25_vl(t: Tally, v: Fields, text_hidden: int, *, grouped: bool = False) -> None:
+    """Qwen2.5-VL: norms without biases, a gated MLP with biases; `grouped` attention has its own KV heads."""
     hidden, heads = v.required("hidden_size"), v.size("num_heads", 16)
     inner = v.required("intermediate_size")
     merged = hidden * v.size("spatial_merge_size", 2) ** 2
     block = t.like()
-    _attention(block, "visual.blocks.0.attn", hidden, "qkv", "proj")
+    if grouped:
+        block.qkv(
+            "visual.blocks.0.attn.qkv", hidden, heads, v.size("num_key_value_heads", heads), hidden // heads, bias=True
+        )
+        block.row("visual.blocks.0.attn.proj", hidden, hidden, bias=True)
+    else:
+        square_attention(block, "visual.blocks.0.attn", hidden, "qkv", "proj")
     block.column("visual.blocks.0.mlp.gate_up_proj", hidden, inner, inner, bias=True)
     block.row("visual.blocks.0.mlp.down_proj", inner, hidden, bias=True)
     block.values(2 * hidden)
@@ -57,7 +63,7 @@ def qwen3_vl(t: Tally, v: Fields, text_hidden: int) -> None:
     deep = v.get("deepstack_visual_indexes") or ()
     for i in range(v.size("depth", 27)):
         name = f"visual.blocks.{i}"
-        _attention(t, f"{name}.attn", hidden, "qkv", "proj")
+        square_attention(t, f"{name}.attn", hidden, "qkv", "proj")
         t.column(f"{name}.mlp.linear_fc1", hidden, inner, bias=True)
         t.row(f"{name}.mlp.linear_fc2", inner, hidden, bias=True)
         t.values(4 * hidden)
@@ -71,7 +77,8 @@ def qwen3_vl(t: Tally, v: Fields, text_hidden: int) -> None:
     t.values(_QWEN_POSITIONS * (hidden // heads // 2))
 
 
-def _attention(t: Tally, name: str, hidden: int, qkv: str, out: str, *, bias: bool = True) -> None:
+def square_attention(t: Tally, name: str, hidden: int, qkv: str, out: str, *, bias: bool = True) -> None:
+    """Attention whose heads add up to the hidden size, none of them shared."""
     t.column(f"{name}.{qkv}", hidden, hidden, hidden, hidden, bias=bias)
     t.row(f"{name}.{out}", hidden, hidden, bias=bias)
 
@@ -83,11 +90,11 @@ def _patches(v: Fields, hidden: int) -> int:
     return hidden * channels * v.size("temporal_patch_size", 2) * patch * patch
 
 
-def _encoder(t: Tally, name: str, v: Fields, layers: int, *, out: str = "out_proj") -> int:
+def encoder(t: Tally, name: str, v: Fields, layers: int, *, out: str = "out_proj") -> int:
     """The layers SigLIP and CLIP share; returns the hidden size."""
     hidden, inner = v.required("hidden_size"), v.required("intermediate_size")
     for i in range(layers):
-        _attention(t, f"{name}.{i}.self_attn", hidden, "qkv_proj", out)
+        square_attention(t, f"{name}.{i}.self_attn", hidden, "qkv_proj", out)
         t.column(f"{name}.{i}.mlp.fc1", hidden, inner, bias=True)
         t.row(f"{name}.{i}.mlp.fc2", inner, hidden, bias=True)
         t.values(4 * hidden)
@@ -97,7 +104,7 @@ def _encoder(t: Tally, name: str, v: Fields, layers: int, *, out: str = "out_pro
 def siglip(t: Tally, v: Fields, base: str, *, layers: int | None = None, post_norm: bool = True) -> int:
     """SigLIP with a grid of learned positions; returns the hidden size."""
     count = v.required("num_hidden_layers") if layers is None else layers
-    hidden = _encoder(t, f"{base}.vision_model.encoder.layers", v, count)
+    hidden = encoder(t, f"{base}.vision_model.encoder.layers", v, count)
     patch = v.size("patch_size", 16)
     grid = (v.size("image_size", 224) // patch) ** 2
     t.values(hidden * v.size("num_channels", 3) * patch * patch + hidden + grid * hidden)
@@ -108,7 +115,7 @@ def siglip(t: Tally, v: Fields, base: str, *, layers: int | None = None, post_no
 
 def siglip2(t: Tally, v: Fields, base: str) -> int:
     """SigLIP 2 with a number of patches in place of an image size; returns the hidden size."""
-    hidden = _encoder(t, f"{base}.vision_model.encoder.layers", v, v.required("num_hidden_layers"))
+    hidden = encoder(t, f"{base}.vision_model.encoder.layers", v, v.required("num_hidden_layers"))
     patch = v.size("patch_size", 16)
     t.values(hidden * v.size("num_channels", 3) * patch * patch + hidden)
     t.values(v.size("num_patches", 256) * hidden + 2 * hidden)
@@ -117,7 +124,7 @@ def siglip2(t: Tally, v: Fields, base: str) -> int:
 
 def clip(t: Tally, v: Fields, base: str, layers: int, *, post_norm: bool) -> int:
     """CLIP with a class token; returns the hidden size."""
-    hidden = _encoder(t, f"{base}.vision_model.encoder.layers", v, layers)
+    hidden = encoder(t, f"{base}.vision_model.encoder.layers", v, layers)
     patch = v.size("patch_size", 14)
     grid = (v.size("image_size", 336) // patch) ** 2 + 1
     t.values(hidden + hidden * v.size("num_channels", 3) * patch * patch + grid * hidden)
@@ -133,7 +140,7 @@ def pixtral(t: Tally, v: Fields, base: str, layers: int) -> int:
     patch = v.size("patch_size", 16)
     for i in range(layers):
         name = f"{base}.transformer.layers.{i}"
-        _attention(t, f"{name}.attention", hidden, "qkv_proj", "o_proj", bias=False)
+        square_attention(t, f"{name}.attention", hidden, "qkv_proj", "o_proj", bias=False)
         t.column(f"{name}.feed_forward.gate_up_proj", hidden, inner, inner)
         t.row(f"{name}.feed_forward.down_proj", inner, hidden)
         t.values(2 * hidden)
@@ -149,7 +156,7 @@ def llama4(t: Tally, v: Fields, text_hidden: int) -> None:
     grid = (v.size("image_size", 448) // patch) ** 2 + 1
     for i in range(v.required("num_hidden_layers")):
         name = f"vision_model.model.layers.{i}"
-        _attention(t, f"{name}.self_attn", hidden, "qkv_proj", "o_proj")
+        square_attention(t, f"{name}.self_attn", hidden, "qkv_proj", "o_proj")
         t.column(f"{name}.mlp.fc1", hidden, inner, bias=True)
         t.row(f"{name}.mlp.fc2", inner, hidden, bias=True)
         t.values(4 * hidden)
@@ -163,32 +170,29 @@ def llama4(t: Tally, v: Fields, text_hidden: int) -> None:
 
 
 def kimi_k25(t: Tally, v: Fields, text_hidden: int) -> None:
-    """Kimi K2.5: MoonViT over time and space, and a patch-merging projector; not quantised.
+    """Kimi K2.5: MoonViT over time and space, and a patch-merging projector.
 
     vLLM reads it with transformers' class, to which the keys of the published config (vt_...) are unknown: defaults.
     """
     hidden, inner = v.size("hidden_size", 1152), v.size("intermediate_size", 4304)
     patch = v.size("patch_size", 14)
+    quantised = not t.rank.quantiser.leaves_kimi_tower
     for i in range(v.size("num_hidden_layers", 27)):
         name = f"vision_tower.encoder.blocks.{i}"
-        _attention_of_kimi(t, name, hidden)
-        t.column(f"{name}.mlp.fc0", hidden, inner, bias=True, quantised=False)
-        t.row(f"{name}.mlp.fc1", inner, hidden, bias=True, quantised=False)
+        t.column(f"{name}.wqkv", hidden, hidden, hidden, hidden, bias=True, quantised=quantised)
+        t.row(f"{name}.wo", hidden, hidden, bias=True, quantised=quantised)
+        t.column(f"{name}.mlp.fc0", hidden, inner, bias=True, quantised=quantised)
+        t.row(f"{name}.mlp.fc1", inner, hidden, bias=True, quantised=quantised)
         t.values(4 * hidden)
     times = v.size("pos_emb_time", 4)
     grid = v.size("pos_emb_height", 64) * v.size("pos_emb_width", 64)
     t.values(hidden * 3 * patch * patch + hidden + grid * hidden + 2 * hidden)
-    t.values(times * hidden)
+    t.values(times * hidden, 4 if quantised else None)
     kernel = v.get("merge_kernel_size") or (2, 2)
     merged = hidden * int(kernel[0]) * int(kernel[1])
     t.values(2 * hidden)
-    t.replicated("mm_projector.linear_1", merged, merged, bias=True, quantised=False)
-    t.replicated("mm_projector.linear_2", merged, text_hidden, bias=True, quantised=False)
-
-
-def _attention_of_kimi(t: Tally, name: str, hidden: int) -> None:
-    t.column(f"{name}.wqkv", hidden, hidden, hidden, hidden, bias=True, quantised=False)
-    t.row(f"{name}.wo", hidden, hidden, bias=True, quantised=False)
+    t.replicated("mm_projector.linear_1", merged, merged, bias=True, quantised=quantised)
+    t.replicated("mm_projector.linear_2", merged, text_hidden, bias=True, quantised=quantised)
 
 
 def muse_glimmer(t: Tally, v: Fields, root: Fields, text_hidden: int) -> None:
@@ -197,7 +201,7 @@ def muse_glimmer(t: Tally, v: Fields, root: Fields, text_hidden: int) -> None:
     patch = v.size("patch_size", 14)
     for i in range(v.required("num_hidden_layers")):
         name = f"vision_encoder.transformer.{i}"
-        _attention(t, f"{name}.attn", hidden, "qkv_proj", "o_proj")
+        square_attention(t, f"{name}.attn", hidden, "qkv_proj", "o_proj")
         t.replicated(f"{name}.mlp.c_fc", hidden, inner, bias=True)
         t.replicated(f"{name}.mlp.c_proj", inner, hidden, bias=True)
         t.values(4 * hidden)
