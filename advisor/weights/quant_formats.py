@@ -109,10 +109,12 @@ class Fp8Block(NamedTuple):
     rows: int
     columns: int
     refines: bool = True
+    scale_bytes: int = 4
 
     def linear(self, x: Linear) -> int:
         """Weight and block scales."""
-        return x.weights + 4 * _blocks(sum(x.outputs), self.rows) * _blocks(x.inputs_here, self.columns)
+        blocks = _blocks(sum(x.outputs), self.rows) * _blocks(x.inputs_here, self.columns)
+        return x.weights + self.scale_bytes * blocks
 
     def experts(self, x: Experts) -> int:
         """Weights and block scales (oracle/fp8.py: refine_fp8_moe_block_shape, pad_tp_shard_to_weight_blocks)."""

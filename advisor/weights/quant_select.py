@@ -19,6 +19,7 @@ from advisor.weights.quant_packed import PackedQuantiser
 from advisor.weights.quantiser import (
     ONLINE,
     ONLINE_EXPERTS,
+    DeepseekV4Quantiser,
     ExpertsOnlyQuantiser,
     Fp8Quantiser,
     OnlineQuantiser,
@@ -70,6 +71,8 @@ def read_quantiser(
     if config is None or not method:
         return _online(asked, fused, notes)
     if method in ("fp8", "fbgemm_fp8"):
+        if root.get("model_type") == "deepseek_v4":
+            return DeepseekV4Quantiser(config, str(root.get("expert_dtype") or "fp4"), renames, fused)
         if method == "fbgemm_fp8":
             notes.append("fbgemm_fp8 is counted as one scale an output row")
         quantiser: Quantiser = Fp8Quantiser(config, renames, fused)

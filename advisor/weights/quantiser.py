@@ -98,6 +98,29 @@ class Fp8Quantiser(Quantiser):
         return 0 if latent else 4 * element_bytes
 
 
+class DeepseekV4Quantiser(Fp8Quantiser):
+    """DeepSeek V4's own fp8: scales of one byte, experts in MXFP4 or NVFP4 (models/deepseek_v4/quantization)."""
+
+    def __init__(self, config: Mapping[str, Any], expert_dtype: str, renames: q.Renames, fused: q.Fused) -> None:
+        super().__init__(config, renames, fused)
+        if isinstance(self._form, Fp8Block):
+            self._form = self._form._replace(scale_bytes=1)
+        self._experts: Format = self._form
+        if expert_dtype == "fp4":
+            nvidia = str(config.get("moe_quant_algo") or "").upper() == "NVFP4"
+            self._experts = Nvfp4(int(config.get("group_size") or 16)) if nvidia else Mxfp4(128, 256)
+
+    def experts(self, name: str) -> Format:
+        """Four bits unless the config says otherwise."""
+        del name
+        return self._experts
+
+    def kv_scale_bytes(self, latent: bool, element_bytes: int) -> int:
+        """None."""
+        del latent, element_bytes
+        return 0
+
+
 class ExpertsOnlyQuantiser(Quantiser):
     """Formats that touch routed experts only: gpt-oss MXFP4, experts_int8, int8 and NVFP4 made while loading."""
 

@@ -76,6 +76,10 @@ def _families(name: str) -> ModuleType:
         from advisor.weights import families_transformers
 
         return families_transformers
+    if name == "compressed":
+        from advisor.weights import families_compressed
+
+        return families_compressed
     if name == "dense_others":
         from advisor.weights import families_dense_others
 
@@ -233,6 +237,7 @@ FAMILIES: dict[str, Family] = {
     **_named("PanguUltraMoEForCausalLM", Family("latent.pangu", fused=LATENT)),
     **_named("DeepseekV32ForCausalLM GlmMoeDsaForCausalLM", Family("latent.deepseek_sparse", fused=LATENT)),
     **_named("Glm4MoeLiteForCausalLM", Family("latent.glm4_moe_lite", fused=LATENT)),
+    **_named("DeepseekV4ForCausalLM", Family("compressed.deepseek_v4")),
     # recurrent layers beside attention
     **_named("Qwen3NextForCausalLM", Family("hybrid.qwen3_next", fused=COMMON_FUSED)),
     **_named(
