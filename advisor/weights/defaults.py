@@ -108,6 +108,7 @@ WEIGHT_DEFAULTS: dict[str, dict[str, Any]] = {
         "rope_parameters": {"sliding_attention": {},
             "full_attention": {"rope_type": "proportional", "partial_rotary_factor": 0.25}},
     },
+    "gemma4_unified_vision": {"mm_embed_dim": 3840, "mm_posemb_size": 1120, "model_patch_size": 48},
     "gemma4_vision": {
         "head_dim": 64, "hidden_size": 768, "intermediate_size": 3072, "max_position_embeddings": 131072,
         "num_attention_heads": 12, "num_hidden_layers": 16, "patch_size": 16, "pooling_kernel_size": 3,

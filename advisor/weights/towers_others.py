@@ -186,7 +186,7 @@ def gemma4_unified(t: Tally, v: Fields, audio: Fields | None, text_hidden: int) 
     """Gemma 4 Unified has no tower: patches are projected and placed, audio frames projected."""
     width = v.size("mm_embed_dim", 3840)
     patch = v.size("model_patch_size", 48) ** 2 * 3
-    t.values(2 * patch + 6 * width + v.size("mm_posemb_size", 1120) * 2 * width)
+    t.values(2 * patch + 4 * width + v.size("mm_posemb_size", 1120) * 2 * width)
     t.column("vision_embedder.patch_dense", patch, width, bias=True)
     t.replicated("embed_vision.embedding_projection", v.size("output_proj_dims", width), text_hidden)
     if audio is not None:

@@ -63,6 +63,7 @@ def counted_gib(config: dict[str, Any], quant: dict[str, Any] | None, row: dict[
         dtype=row.get("dtype"),
         quantization=row.get("quantization"),
         max_model_len=row.get("max_model_len"),
+        towers=not row.get("language_model_only"),
         capability=(int(major), int(minor)),
     )
     return [stage.value / GIB for stage in count.per_stage]
@@ -98,7 +99,7 @@ def layout_rows() -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
         case, args = asked["case"], asked["case"].get("args") or {}
         row = {
             **{key: case[key] for key in ("tp", "pp", "ep", "cap") if case.get(key)},
-            **{key: args[key] for key in ("dtype", "quantization") if args.get(key)},
+            **{key: args[key] for key in ("dtype", "quantization", "language_model_only") if args.get(key)},
             "id": case["id"],
             "max_model_len": asked["answer"].get("max_model_len"),
             "gib": asked["answer"]["weight_gib"],
@@ -120,8 +121,8 @@ def test_small_and_random_models_of_every_architecture() -> None:
             refused.append(f"{row['id']}: {error.where}")
             continue
         rows.append(Compared(row["id"], architecture, mine, row["gib"]))
-    assert len(rows) >= 1050
-    assert len({c.architecture for c in rows}) >= 120
+    assert len(rows) >= 1150
+    assert len({c.architecture for c in rows}) >= 150
     exact = [c for c in rows if c.is_exact]
     assert len(exact) >= 0.99 * len(rows), report(rows)
     # configs that leave the order of their layers to a class default
