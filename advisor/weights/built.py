@@ -22,6 +22,7 @@ from advisor.weights.table import Family
 from advisor.weights.tally import Bytes, Rank
 
 CPU = (0, 0)  # as a compute capability
+_UNCHECKED = 0.02  # share either way, for classes that were read but not asked
 _ELEMENT_BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
 
@@ -88,4 +89,5 @@ def build(asked: Asked, family: Family, *, untied: bool = False, whole: bool = F
     source = make_source(config, text, untied=untied, max_model_len=asked.max_model_len, towers=asked.towers)
     plan = family.build(source)
     stages = stage_bytes(plan, rank, pp, None if whole else asked.partition)
-    return Built(tuple(stages), tuple(text.missing), quantiser.loose, asked.towers and family.has_towers, tuple(notes))
+    loose = quantiser.loose + (0.0 if family.is_checked else _UNCHECKED)
+    return Built(tuple(stages), tuple(text.missing), loose, asked.towers and family.has_towers, tuple(notes))

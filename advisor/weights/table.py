@@ -21,6 +21,7 @@ class Family(NamedTuple):
     renames: Renames = Renames()
     fused: Fused = COMMON_FUSED
     pooling: bool = False
+    is_checked: bool = True  # set beside vLLM itself; not so for classes that 0.32 no longer has
 
     @property
     def has_towers(self) -> bool:
@@ -259,7 +260,7 @@ FAMILIES: dict[str, Family] = {
     **_named("KimiLinearForCausalLM", Family("recurrent.kimi_linear")),
     **_named("JambaForCausalLM", Family("hybrid.jamba")),
     **_named("GraniteMoeHybridForCausalLM", Family("hybrid.granite_hybrid")),
-    **_named("BambaForCausalLM", Family("hybrid.bamba")),
+    **_named("BambaForCausalLM", Family("hybrid.bamba", is_checked=False)),
     **_named("FalconH1ForCausalLM", Family("hybrid.falcon_h1")),
     # Gemma
     **_named("GemmaForCausalLM", Family("gemma.gemma")),
@@ -278,9 +279,9 @@ FAMILIES: dict[str, Family] = {
     **_named("FalconForCausalLM RWForCausalLM", Family("legacy.falcon", fused={})),
     **_named("PhiForCausalLM", Family("older.phi", fused=QKV_ONLY)),
     **_named("GPTNeoXForCausalLM", Family("older.gpt_neox", fused={})),
-    **_named("QWenLMHeadModel", Family("legacy.qwen1", fused={"gate_up_proj": ("w2", "w1")})),
-    **_named("BaichuanForCausalLM BaiChuanForCausalLM", Family("legacy.baichuan")),
-    **_named("MPTForCausalLM MptForCausalLM", Family("legacy.mpt", fused={})),
+    **_named("QWenLMHeadModel", Family("legacy.qwen1", fused={"gate_up_proj": ("w2", "w1")}, is_checked=False)),
+    **_named("BaichuanForCausalLM BaiChuanForCausalLM", Family("legacy.baichuan", is_checked=False)),
+    **_named("MPTForCausalLM MptForCausalLM", Family("legacy.mpt", fused={}, is_checked=False)),
     # multimodal
     **_named("Qwen2VLForConditionalGeneration", Family("multimodal.qwen2_vl", QWEN_VL)),
     **_named("Qwen2_5_VLForConditionalGeneration", Family("multimodal.qwen25_vl", QWEN_VL)),
@@ -310,7 +311,8 @@ FAMILIES: dict[str, Family] = {
     **_named("LlavaNextVideoForConditionalGeneration", Family("multimodal_others.llava_next_video", QWEN_VL)),
     **_named("LlavaOnevisionForConditionalGeneration", Family("multimodal_others.llava_onevision", QWEN_VL)),
     **_named("PaliGemmaForConditionalGeneration", Family("multimodal_others.paligemma", NESTED)),
-    **_named("InternVLChatModel SkyworkR1VChatModel", Family("multimodal_others.internvl_chat")),
+    **_named("InternVLChatModel", Family("multimodal_others.internvl_chat")),
+    **_named("SkyworkR1VChatModel", Family("multimodal_others.internvl_chat", is_checked=False)),
     **_named("InternVLForConditionalGeneration", Family("multimodal_others.internvl", NESTED)),
     **_named("KimiVLForConditionalGeneration", Family("multimodal_others.kimi_vl", fused=LATENT)),
     **_named(
