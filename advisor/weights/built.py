@@ -15,10 +15,10 @@ from advisor.model.config_view import ConfigView
 from advisor.model.dtypes import auto_dtype, config_dtype, normal_dtype
 from advisor.versions import Version
 from advisor.weights.blueprint import stage_bytes
+from advisor.weights.family import Family
 from advisor.weights.fields import text_fields
 from advisor.weights.quant_select import read_quantiser
 from advisor.weights.source import make_source
-from advisor.weights.table import Family
 from advisor.weights.tally import Bytes, Rank
 
 CPU = (0, 0)  # as a compute capability

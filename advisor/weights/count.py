@@ -20,8 +20,9 @@ from advisor.units import GIB, MIB, bytes_from_gib
 from advisor.versions import DEFAULT, Version
 from advisor.weights.built import CPU, Asked, Built, build, element_bytes
 from advisor.weights.checkpoint import Checkpoint, divided_evenly, embedding_bytes, read_checkpoint
+from advisor.weights.family import Family
 from advisor.weights.fields import text_fields
-from advisor.weights.table import FAMILIES, Family
+from advisor.weights.table import FAMILIES
 from advisor.weights.tally import Bytes
 
 _LESS, _MORE = 0.005, 0.007  # of the built bytes, for a known architecture with a complete config

@@ -160,6 +160,12 @@ def _gemma4_experts(t: Tally, name: str, f: Fields) -> None:
     mixture(t, name, Moe(hidden, count, f.size("moe_intermediate_size", 0, "expert_intermediate_size"), gate_bytes=0))
 
 
+def _inner(f: Fields, i: int) -> int:
+    """The MLP's size, which may be listed by layer."""
+    sizes = f.get("intermediate_size")
+    return int(sizes[i]) if isinstance(sizes, list) else f.required("intermediate_size")
+
+
 def gemma3n(src: Source, base: str = "") -> Blueprint:
     """Gemma 3n: alternating updates, learned residuals, per-layer embeddings, shared KV at the end; always tied."""
     src = _tied(src)
@@ -168,18 +174,14 @@ def gemma3n(src: Source, base: str = "") -> Blueprint:
     kinds = layer_kinds(f, layers, 5)
     bias = f.flag("attention_bias")
     heads = heads_of(f, bias=bias, out_bias=bias)
-    sizes = f.get("intermediate_size")
     first_shared = _first_shared(f, layers)
     inputs, rank = f.size("altup_num_inputs", 4), f.size("laurel_rank", 64)
     width = f.size("hidden_size_per_layer_input", 256)
 
-    def inner(i: int) -> int:
-        return int(sizes[i]) if isinstance(sizes, list) else f.required("intermediate_size")
-
     def layer(t: Tally, i: int) -> None:
         name = f"{base}model.layers.{i}"
         (_shared_attention if i >= first_shared else _own_attention)(t, f"{name}.self_attn", heads)
-        gated_mlp(t, f"{name}.mlp", heads.hidden, inner(i))
+        gated_mlp(t, f"{name}.mlp", heads.hidden, _inner(f, i))
         t.replicated(f"{name}.altup.correction_coefs", inputs, inputs)
         t.replicated(f"{name}.altup.prediction_coefs", inputs, inputs**2)
         t.replicated(f"{name}.altup.modality_router", heads.hidden, inputs)
@@ -200,4 +202,4 @@ def gemma3n(src: Source, base: str = "") -> Blueprint:
         t.values(width + 4)
 
     around = edges_of(src, base, **EVERYWHERE)._replace(more=extra)
-    return Blueprint(layers, lambda i: (kinds[i], i >= first_shared, inner(i)), layer, edges(around))
+    return Blueprint(layers, lambda i: (kinds[i], i >= first_shared, _inner(f, i)), layer, edges(around))

@@ -13,7 +13,7 @@ from advisor.errors import NotUnderstood
 from advisor.weights import quant_names as q
 from advisor.weights.fields import Fields
 from advisor.weights.quant_compressed import CompressedQuantiser
-from advisor.weights.quant_formats import Mxfp4, Nf4
+from advisor.weights.quant_formats import Fp8Channel, Mxfp4, Nf4
 from advisor.weights.quant_modelopt import MixedModelOptQuantiser, ModelOptQuantiser
 from advisor.weights.quant_packed import PackedQuantiser
 from advisor.weights.quantiser import (
@@ -70,18 +70,14 @@ def read_quantiser(
     method = method_of(config, notes) if config is not None else ""
     if config is None or not method:
         return _online(asked, fused, notes)
-    if method in ("fp8", "fbgemm_fp8"):
-        if root.get("model_type") == "deepseek_v4":
-            return DeepseekV4Quantiser(config, str(root.get("expert_dtype") or "fp4"), renames, fused)
-        if method == "fbgemm_fp8":
-            notes.append("fbgemm_fp8 is counted as one scale an output row")
-        quantiser: Quantiser = Fp8Quantiser(config, renames, fused)
-        return quantiser
+    if method == "fp8" and root.get("model_type") == "deepseek_v4":
+        return DeepseekV4Quantiser(config, str(root.get("expert_dtype") or "fp4"), renames, fused)
+    if method == "fp8":
+        return Fp8Quantiser(config, renames, fused)
+    if method == "fbgemm_fp8":
+        return Fp8Quantiser(config, renames, fused, form=Fp8Channel())
     if method == "modelopt":
-        inner = config.get("quantization")
-        values: Mapping[str, Any] = inner if isinstance(inner, Mapping) else config
-        mixed = str(values.get("quant_algo", "")).upper() == "MIXED_PRECISION"
-        return (MixedModelOptQuantiser if mixed else ModelOptQuantiser)(config, renames, fused)
+        return _modelopt(config, renames, fused)
     if method == "compressed-tensors":
         return CompressedQuantiser(config, renames, fused)
     if method in _AWQ:
@@ -97,6 +93,14 @@ def read_quantiser(
     if method in ONLINE_EXPERTS:
         return ExpertsOnlyQuantiser(ONLINE_EXPERTS[method])
     raise NotUnderstood(f"the quantisation method {method!r} is not known", where="quantization_config.quant_method")
+
+
+def _modelopt(config: Mapping[str, Any], renames: q.Renames, fused: q.Fused) -> Quantiser:
+    inner = config.get("quantization")
+    values: Mapping[str, Any] = inner if isinstance(inner, Mapping) else config
+    if str(values.get("quant_algo", "")).upper() == "MIXED_PRECISION":
+        return MixedModelOptQuantiser(config, renames, fused)
+    return ModelOptQuantiser(config, renames, fused)
 
 
 def _bitsandbytes(bits: int, notes: list[str]) -> Quantiser:

@@ -74,14 +74,18 @@ class Fp8Quantiser(Quantiser):
 
     leaves_kimi_tower = False
 
-    def __init__(self, config: Mapping[str, Any], renames: q.Renames, fused: q.Fused) -> None:
+    def __init__(
+        self, config: Mapping[str, Any], renames: q.Renames, fused: q.Fused, *, form: Format | None = None
+    ) -> None:
         super().__init__(fused)
         ignored = config.get("ignored_layers") or config.get("modules_to_not_convert") or []
         self._ignored = [renames(str(i)) for i in ignored]
         self._patterns = q.LayerPatterns(self._ignored)
         block = config.get("weight_block_size")
         self._form: Format
-        if block:
+        if form is not None:
+            self._form = form
+        elif block:
             self._form = Fp8Block(int(block[0]), int(block[1]))
         else:
             self._form = Fp8Tensor(config.get("activation_scheme") == "static")

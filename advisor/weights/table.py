@@ -1,106 +1,9 @@
-"""Which architecture is which family, where its modules sit, and what its names are called in a checkpoint."""
+"""Which architecture is which family, and what its modules are called in a checkpoint."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from types import ModuleType
-from typing import Any, NamedTuple
-
-from advisor.weights.blueprint import Blueprint
+from advisor.weights.family import Family
 from advisor.weights.quant_names import COMMON_FUSED, Fused, Renames
-from advisor.weights.source import Source
-
-
-class Family(NamedTuple):
-    """How one architecture is built and how its quantisation names modules.
-
-    `reader` names a function in a module `families_...`.
-    """
-
-    reader: str
-    renames: Renames = Renames()
-    fused: Fused = COMMON_FUSED
-    pooling: bool = False
-    is_checked: bool = True  # set beside vLLM itself; not so for classes that 0.32 no longer has
-
-    @property
-    def has_towers(self) -> bool:
-        """Whether a model of the family sees or hears."""
-        return self.reader.startswith("multimodal") and not self.reader.endswith("_text")
-
-    def build(self, source: Source) -> Blueprint:
-        """The blueprint of a config of this family."""
-        read: Callable[[Source], Blueprint] = self.reader_function()
-        return read(source)
-
-    def reader_function(self) -> Any:
-        """The function that reads a config; those of language models take a prefix besides."""
-        module, _, function = self.reader.partition(".")
-        return getattr(_families(module), function)
-
-
-def _families(name: str) -> ModuleType:
-    """The module of that name; only the one that is needed is imported, which takes most of the time."""
-    if name == "dense":
-        from advisor.weights import families_dense
-
-        return families_dense
-    if name == "moe":
-        from advisor.weights import families_moe
-
-        return families_moe
-    if name == "latent":
-        from advisor.weights import families_latent
-
-        return families_latent
-    if name == "hybrid":
-        from advisor.weights import families_hybrid
-
-        return families_hybrid
-    if name == "gemma":
-        from advisor.weights import families_gemma
-
-        return families_gemma
-    if name == "multimodal":
-        from advisor.weights import families_multimodal
-
-        return families_multimodal
-    if name == "multimodal_others":
-        from advisor.weights import families_multimodal_others
-
-        return families_multimodal_others
-    if name == "encoder":
-        from advisor.weights import families_encoder
-
-        return families_encoder
-    if name == "transformers":
-        from advisor.weights import families_transformers
-
-        return families_transformers
-    if name == "compressed":
-        from advisor.weights import families_compressed
-
-        return families_compressed
-    if name == "dense_others":
-        from advisor.weights import families_dense_others
-
-        return families_dense_others
-    if name == "moe_others":
-        from advisor.weights import families_moe_others
-
-        return families_moe_others
-    if name == "recurrent":
-        from advisor.weights import families_recurrent
-
-        return families_recurrent
-    if name == "older":
-        from advisor.weights import families_older
-
-        return families_older
-    from advisor.weights import families_legacy
-
-    return families_legacy
-
 
 QKV_ONLY: Fused = {"qkv_proj": COMMON_FUSED["qkv_proj"]}
 
@@ -206,8 +109,8 @@ FAMILIES: dict[str, Family] = {
     **_named("AfmoeForCausalLM", Family("moe_others.afmoe")),
     **_named("HYV3ForCausalLM", Family("moe_others.hy_v3")),
     **_named("MiMoV2FlashForCausalLM MiMoV2ForCausalLM", Family("moe_others.mimo_v2")),
-    **_named("Step3p5ForCausalLM", Family("moe_others.step3p5")),
-    **_named("Step3TextForCausalLM", Family("moe_others.step3_text")),
+    **_named("Step3p5ForCausalLM", Family("step.step3p5")),
+    **_named("Step3TextForCausalLM", Family("step.step3_text")),
     **_named("BailingMoeForCausalLM BailingMoeV2ForCausalLM SarvamMoEForCausalLM", Family("moe_others.bailing")),
     **_named("Param2MoEForCausalLM", Family("moe_others.param2_moe")),
     **_named("Dots1ForCausalLM", Family("transformers.dots1")),
