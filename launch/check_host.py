@@ -11,7 +11,7 @@ from launch.host import Host
 _SHM = "/dev/shm"  # noqa: S108  the kernel's shared memory
 _CONTAINER_DEFAULT_BYTES = 64 * MIB
 _COMFORTABLE_SHM_BYTES = GIB
-_PROCESSES_BYTES = 2 * GIB  # the server and the engine without weights and cache: 1.7 GiB on vLLM 0.32 for the CPU
+_PROCESSES_BYTES = 2 * GIB  # the server, the engine and a worker, without weights and cache: 1.9 GiB of vLLM 0.32
 _LOG_BYTES = 64 * MIB
 
 

@@ -159,8 +159,18 @@ def read_end(path: str, n_bytes: int = 1 << 20) -> list[str]:
     return _texts(data.replace(b"\r", b"\n"))
 
 
-def read_whole(path: str, *, largest_bytes: int = 16 << 20) -> list[str]:
-    """A log from its first part to its newest, for diagnosis: the start, then the end, at most `largest_bytes` each."""
+def read_whole(path: str, *, begin: int = 0, largest_bytes: int = 16 << 20) -> list[str]:
+    """A log from its first part to its newest, for diagnosis: the start, then the end, at most `largest_bytes` each.
+
+    From byte `begin` on, where the log has not been turned over since.
+    """
+    file = _open_or_none(path) if begin else None
+    if file is not None:
+        with file:
+            size = file.seek(0, os.SEEK_END)
+            if begin <= size <= begin + largest_bytes:
+                file.seek(begin)
+                return _texts(file.read().replace(b"\r", b"\n"))
     start = _open_or_none(f"{path}.start")
     first: list[str] = []
     if start is not None:

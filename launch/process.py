@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ import msgspec
 
 import launch
 from advisor.errors import EngineUnavailable, InvalidInput
-from launch.process_tree import Process, descendants, read_process, session_members
+from launch.process_tree import Process, descendants, end_all, read_process, session_members
 
 GRACE_S = 40.0  # from SIGTERM to SIGKILL without requests in flight; a real engine takes some 7 s
 _AFTER_KILL_S = 20.0  # for the supervisor to see the last process go and say so
@@ -55,7 +56,7 @@ class EngineProcess:
     """
 
     def __init__(
-        self, supervisor: subprocess.Popen[bytes], log_path: Path, log_begin: int, temp_dir: Path | None
+        self, supervisor: subprocess.Popen[bytes], log_path: Path, log_begin: int, temp_dirs: Sequence[Path]
     ) -> None:
         self.log_path = log_path
         self.log_begin = log_begin
@@ -63,7 +64,7 @@ class EngineProcess:
         self.pid = 0
         self.start_ticks = 0
         self._supervisor = supervisor
-        self._temp_dir = temp_dir
+        self._temp_dirs = temp_dirs
         self._status = b""
 
     @property
@@ -145,20 +146,9 @@ class EngineProcess:
         """Without a supervisor: SIGKILL the session that was started, from here."""
         with contextlib.suppress(ProcessLookupError):
             self._supervisor.kill()
-        was_killed = False
-        deadline = time.monotonic() + _AFTER_KILL_S
-        left = self._session()
-        while left and time.monotonic() < deadline:
-            for process in left:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(process.pid, signal.SIGKILL)
-                    was_killed = True
-            time.sleep(0.05)
-            left = self._session()
-        if self._temp_dir is not None:
-            import shutil
-
-            shutil.rmtree(self._temp_dir, ignore_errors=True)
+        was_killed, left = end_all(self._session, _AFTER_KILL_S)
+        for folder in self._temp_dirs:
+            shutil.rmtree(folder, ignore_errors=True)
         self.exit = Exit(was_killed=was_killed, left=tuple((p.pid, p.name) for p in left))
         self._close()
         return self.exit
@@ -193,10 +183,10 @@ def start_process(
     *,
     log_path: Path,
     grace_s: float = GRACE_S,
-    temp_dir: Path | None = None,
+    temp_dirs: Sequence[Path] = (),
     limits: LogLimits | None = None,
 ) -> EngineProcess:
-    """Start a command under a supervisor; what it prints goes to `log_path`, `temp_dir` is removed at the end.
+    """Start a command under a supervisor; what it prints goes to `log_path`, `temp_dirs` are removed at the end.
 
     Raises InvalidInput where the log cannot be written, EngineUnavailable where the command cannot be run.
     """
@@ -207,7 +197,7 @@ def start_process(
         "log_bytes": limits.part_bytes,
         "log_keep": limits.keep,
         "grace_s": grace_s,
-        "temp_dir": str(temp_dir) if temp_dir is not None else "",
+        "temp_dirs": [str(folder) for folder in temp_dirs],
     }
     root = str(Path(launch.__file__).parent.parent)
     with log_path.open("ab") as log:
@@ -219,7 +209,7 @@ def start_process(
             env=dict(env),
             start_new_session=True,
         )
-    process = EngineProcess(supervisor, log_path, log_begin, temp_dir)
+    process = EngineProcess(supervisor, log_path, log_begin, temp_dirs)
     deadline = time.monotonic() + _STARTING_S
     while not process.pid and process.exit is None and time.monotonic() < deadline:
         process._listen(deadline - time.monotonic())

@@ -7,10 +7,16 @@ empty answer, and the process group is all that can be ended.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
+import time
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 PROC = "/proc"
+TRACKER_GRACE_S = 2.0  # for a resource tracker to end by itself
+_TRACKER = "multiprocessing.resource_tracker"
 _ZOMBIE_STATES = frozenset("ZXx")
 
 
@@ -79,6 +85,31 @@ def is_same(pid: int, start_ticks: int) -> bool:
     """Whether `pid` is alive and still the process that started then."""
     process = read_process(pid)
     return process is not None and process.is_alive and process.start_ticks == start_ticks
+
+
+def kill_all(processes: Iterable[Process], *, trackers: bool) -> bool:
+    """SIGKILL these processes; multiprocessing's resource trackers only with `trackers`, since they remove the shared
+    memory of the others once those are gone, and then end. Returns whether one was there to kill.
+    """
+    was_there = False
+    for process in processes:
+        if trackers or _TRACKER not in command_line(process.pid):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(process.pid, signal.SIGKILL)
+                was_there = True
+    return was_there
+
+
+def end_all(living: Callable[[], list[Process]], timeout_s: float) -> tuple[bool, list[Process]]:
+    """SIGKILL what `living` lists until it lists nothing, for up to `timeout_s`: (was one there, what is left)."""
+    began = time.monotonic()
+    was_there = False
+    left = living()
+    while left and time.monotonic() < began + timeout_s:
+        was_there |= kill_all(left, trackers=time.monotonic() >= began + TRACKER_GRACE_S)
+        time.sleep(0.05)
+        left = living()
+    return was_there, left
 
 
 def command_line(pid: int) -> str:

@@ -23,11 +23,14 @@ _TOKEN_S = 3600.0  # the first request may compile kernels; the launcher's own w
 
 
 class Readiness(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a server has come. `refused`: it answers, but never will as it should; `text` says what is waited for."""
+    """How far a server has come; `text` says what is waited for. `refused`: it answers, but never will as it should,
+    and `code` says why: `wrong-server`, `api-key` or `no-completions`.
+    """
 
     state: Literal["silent", "healthy", "listed", "ready", "refused"]
     text: str
     max_model_len: int | None = None
+    code: str = ""
 
 
 class _Model(msgspec.Struct, frozen=True):
@@ -86,7 +89,7 @@ class Probe:
             return Readiness(state="silent", text=f"/health, which answers {health.status_code}")
         answer = self._client.get("/v1/models")
         if answer.status_code in (401, 403):
-            return Readiness(state="refused", text=f"/v1/models answers {answer.status_code}: it wants another API key")
+            return _refused("api-key", f"/v1/models answers {answer.status_code}: it wants another API key")
         if answer.status_code != 200:
             return Readiness(state="healthy", text=f"/v1/models, which answers {answer.status_code}")
         models = msgspec.json.decode(answer.content, type=_Models).data
@@ -94,7 +97,7 @@ class Probe:
         served = next((model for model in models if model.id == name), None)
         if served is None:
             names = ", ".join(model.id for model in models) or "none"
-            return Readiness(state="refused", text=f"the server on this port has the models {names}, not {name}")
+            return _refused("wrong-server", f"the server on this port has the models {names}, not {name}")
         self._max_model_len, self._is_listed = served.max_model_len, True
         return None
 
@@ -109,10 +112,14 @@ class Probe:
         if status == 200:
             return Readiness(state="ready", text="ready", max_model_len=self._max_model_len)
         if 400 <= status < 500:
-            return Readiness(state="refused", text=f"the model does not complete text: {status} {text}")
+            return _refused("no-completions", f"the model does not complete text: {status} {text}")
         self._token, self._again_at = None, time.monotonic() + _RETRY_S
         self._last = f"a completion, which answers {status}"
         return Readiness(state="listed", text=self._last, max_model_len=self._max_model_len)
+
+
+def _refused(code: str, text: str) -> Readiness:
+    return Readiness(state="refused", text=text, code=code)
 
 
 class _Token:

@@ -17,7 +17,7 @@ import msgspec
 
 from advisor.errors import EngineUnavailable
 from launch.process import GRACE_S
-from launch.process_tree import boot_id, is_same, read_process, session_members
+from launch.process_tree import Process, boot_id, end_all, is_same, read_process, session_members
 from launch.running_server import RunningServer
 from launch.user_dirs import state_dir, write_whole
 
@@ -42,10 +42,12 @@ class ServerRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_running(self) -> bool:
-        """Whether the engine, or what watches it, is still the one that was started."""
-        return self.boot == boot_id() and (
-            is_same(self.supervisor_pid, self.supervisor_ticks) or is_same(self.pid, self.pid_ticks)
-        )
+        """Whether what watches the engine, or one of its processes, is still there."""
+        return self.boot == boot_id() and (is_same(self.supervisor_pid, self.supervisor_ticks) or bool(self.session()))
+
+    def session(self) -> list[Process]:
+        """The engine's processes that are alive and did not leave its session."""
+        return session_members(self.pid, not_before=self.pid_ticks) if self.boot == boot_id() else []
 
 
 class StopOutcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,39 +109,38 @@ def stop_server(record: ServerRecord, env: Mapping[str, str], *, grace_s: float 
     grace_s = record.drain_s + (GRACE_S if grace_s is None else grace_s)
     was_killed = False
     if record.is_running:
-        watcher_lives = is_same(record.supervisor_pid, record.supervisor_ticks)
-        pid = record.supervisor_pid if watcher_lives else record.pid
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGTERM)
+        _tell_to_end(record)
         if not _wait_until_gone(record, grace_s):
-            was_killed = True
-            _kill_session(record)
+            was_killed, _ = end_all(record.session, _REPORT_S)
             _wait_until_gone(record, _REPORT_S)
-    left = _session(record)
+    left = record.session()
     with contextlib.suppress(OSError):
         _path(record.port, env).unlink()
-    return StopOutcome(seconds=time.monotonic() - began, was_killed=was_killed, left=tuple(left))
+    return StopOutcome(
+        seconds=time.monotonic() - began, was_killed=was_killed, left=tuple((p.pid, p.name) for p in left)
+    )
+
+
+def _tell_to_end(record: ServerRecord) -> None:
+    """SIGTERM to the supervisor, or without one to the engine's first process, or what is left of its session."""
+    if is_same(record.supervisor_pid, record.supervisor_ticks):
+        pids = [record.supervisor_pid]
+    elif is_same(record.pid, record.pid_ticks):
+        pids = [record.pid]
+    else:
+        pids = [process.pid for process in record.session()]
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
 
 
 def _wait_until_gone(record: ServerRecord, timeout_s: float) -> bool:
     deadline = time.monotonic() + timeout_s
-    while record.is_running or _session(record):
+    while record.is_running:
         if time.monotonic() >= deadline:
             return False
         time.sleep(_POLL_S)
     return True
-
-
-def _session(record: ServerRecord) -> list[tuple[int, str]]:
-    if record.boot != boot_id():
-        return []
-    return [(p.pid, p.name) for p in session_members(record.pid, not_before=record.pid_ticks)]
-
-
-def _kill_session(record: ServerRecord) -> None:
-    for pid, _ in _session(record):
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, signal.SIGKILL)
 
 
 def _folder(env: Mapping[str, str]) -> Path:

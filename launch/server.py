@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
+import getpass
 import os
+import re
+import shutil
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -33,18 +35,22 @@ Failed = Literal["exited", "stalled", "limit", "refused"]
 
 
 class StartFailure(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a start ended without a server. `exit` is the engine's own, or what stopping it gave; `lines` its log."""
+    """Why a start ended without a server. `exit` is the engine's own, or what stopping it gave; `code` what the
+    launcher saw: `engine-ended`, `start-limit`, `start-stalled`, `wrong-server`, `api-key`, `no-completions`.
+    """
 
     kind: Failed
+    code: str
     text: str
     exit: Exit
     phase: Phase
     elapsed_s: float
     log_path: Path
+    log_begin: int = 0
 
     def lines(self) -> list[str]:
-        """The log, from its first part to its end."""
-        return read_whole(str(self.log_path))
+        """This start's own log, from its first part to its end."""
+        return read_whole(str(self.log_path), begin=self.log_begin)
 
 
 class StartFailed(EngineUnavailable):
@@ -76,15 +82,14 @@ def start(
     wait = wait or Wait()
     base = os.environ if env is None else env
     log_path = log_path or default_log_path(base, command.port)
-    own = _private_directory()
-    environment = _with_ready_timeout(environment_of(command, base), wait) | {"VLLM_RPC_BASE_PATH": str(own)}
+    environment, own = _with_private_directories(_with_ready_timeout(environment_of(command, base), wait))
     try:
         process = start_process(
-            command.argv, environment, log_path=log_path, grace_s=command.drain_s + GRACE_S, temp_dir=own
+            command.argv, environment, log_path=log_path, grace_s=command.drain_s + GRACE_S, temp_dirs=own
         )
     except BaseException:
-        with contextlib.suppress(OSError):
-            own.rmdir()
+        for folder in own:
+            shutil.rmtree(folder, ignore_errors=True)
         raise
     began = time.monotonic()
     try:
@@ -137,7 +142,9 @@ class _Start:
                 gone = self.process.poll()
                 self.movement.feed(self.tail.lines() if gone is None else self.tail.last())
                 if gone is not None:
-                    raise self._failed("exited", f"the engine ended while {self._where()}: {gone}", gone)
+                    raise self._failed(
+                        "exited", "engine-ended", f"the engine ended while {self._where()}: {gone}", gone
+                    )
                 self.movement.look()
                 self._ask()
                 self._show()
@@ -162,22 +169,26 @@ class _Start:
         if self.readiness.state in ("listed", "ready", "refused") and not self._is_ours:
             self._check_owner()
         if self.readiness.state == "refused":
-            raise self._failed("refused", self.readiness.text)
+            raise self._failed("refused", self.readiness.code, self.readiness.text)
 
     def _check_owner(self) -> None:
         """The answer must be this engine's: another server on the port may well have the same model."""
         listening = listener_pids(self.command.port)
         if listening and not listening & {process.pid for process in self.process.members()}:
             text = f"port {self.command.port} is answered by another server (pid {min(listening)})"
-            raise self._failed("refused", text)
+            raise self._failed("refused", "wrong-server", text)
         self._is_ours = True
 
     def _give_up_if_due(self) -> None:
         moved = self.movement
         if self.wait.limit_s is not None and moved.elapsed_s > self.wait.limit_s:
-            raise self._failed("limit", f"not ready after {moved.elapsed_s:.0f} s, while {self._where()}")
+            raise self._failed(
+                "limit", "start-limit", f"not ready after {moved.elapsed_s:.0f} s, while {self._where()}"
+            )
         if moved.still_s > self.wait.stall_s:
-            raise self._failed("stalled", f"nothing has moved for {moved.still_s:.0f} s while {self._where()}")
+            raise self._failed(
+                "stalled", "start-stalled", f"nothing has moved for {moved.still_s:.0f} s while {self._where()}"
+            )
 
     def _where(self) -> str:
         if self.readiness.state == "silent":
@@ -188,16 +199,18 @@ class _Start:
         if self.on_progress is not None:
             self.on_progress(self.movement.shown(self.readiness.text))
 
-    def _failed(self, kind: Failed, text: str, gone: Exit | None = None) -> StartFailed:
+    def _failed(self, kind: Failed, code: str, text: str, gone: Exit | None = None) -> StartFailed:
         elapsed_s = self.movement.elapsed_s
         return StartFailed(
             StartFailure(
                 kind=kind,
+                code=code,
                 text=text,
                 exit=gone if gone is not None else self.process.stop(LOADING_GRACE_S),
                 phase=self.movement.progress.phase,
                 elapsed_s=elapsed_s,
                 log_path=self.process.log_path,
+                log_begin=self.process.log_begin,
             )
         )
 
@@ -210,7 +223,23 @@ def _with_ready_timeout(env: Mapping[str, str], wait: Wait) -> dict[str, str]:
     return dict(env) | {_READY_TIMEOUT: str(max(ours, theirs))}
 
 
-def _private_directory() -> Path:
-    """For the engine's sockets, which it does not remove when it is killed; the supervisor removes it."""
-    usual = tempfile.gettempdir()
-    return Path(tempfile.mkdtemp(prefix="kvadvise-", dir=usual if len(usual) <= _LONGEST_SOCKET_DIR else "/tmp"))  # noqa: S108
+def _with_private_directories(env: Mapping[str, str]) -> tuple[dict[str, str], tuple[Path, ...]]:
+    """A directory for the engine's temporary files and one for its sockets, since it removes neither when it is killed
+    (0.32 leaves its rendezvous file, too); the supervisor removes both. Caches that are meant to stay keep their place.
+    """
+    usual = env.get("TMPDIR") or tempfile.gettempdir()
+    own = Path(tempfile.mkdtemp(prefix="kvadvise-", dir=usual))
+    folders = [own]
+    if len(str(own)) > _LONGEST_SOCKET_DIR:
+        folders.append(Path(tempfile.mkdtemp(prefix="kvadvise-", dir="/tmp")))
+    engine = dict(env)  # what is added comes last: setproctitle loses its way where the first variable is changed
+    engine.setdefault("TORCHINDUCTOR_CACHE_DIR", str(Path(usual) / f"torchinductor_{_user()}"))
+    return engine | {"TMPDIR": str(own), "VLLM_RPC_BASE_PATH": str(folders[-1])}, tuple(folders)
+
+
+def _user() -> str:
+    """As torch names its cache (torch/_inductor/runtime/cache_dir_utils.py)."""
+    try:
+        return re.sub(r'[\\/:*?"<>|]', "_", getpass.getuser())
+    except (KeyError, OSError):  # a container's user without a name
+        return f"uid_{os.getuid()}"

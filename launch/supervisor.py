@@ -24,17 +24,15 @@ import time
 from typing import Any
 
 from launch.log_file import RotatingLog
-from launch.process_tree import Process, command_line, descendants
+from launch.process_tree import TRACKER_GRACE_S, Process, descendants, kill_all
 
 ORPHAN_GRACE_S = 10.0  # for the engine to end by itself once kvadvise is gone
 _REST_GRACE_S = 3.0  # for its other processes once the first one has ended by itself
-_TRACKER_GRACE_S = 2.0  # for multiprocessing's resource tracker to remove shared memory once its users are gone
 _GIVE_UP_S = 10.0  # a process that SIGKILL does not end hangs in the kernel
 _TICK_S = 0.05
 _CHUNK_BYTES = 1 << 16
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
-_TRACKER = "multiprocessing.resource_tracker"
 
 
 class Supervisor:
@@ -46,7 +44,7 @@ class Supervisor:
         self.log = RotatingLog(options["log"], max_bytes=options["log_bytes"], keep=options["log_keep"])
         self.grace_s = float(options["grace_s"])
         self.detached = False
-        self.remove_at_end = [options["temp_dir"]] if options.get("temp_dir") else []
+        self.remove_at_end: list[str] = list(options["temp_dirs"])
         self.was_killed = False
         self._engine: subprocess.Popen[bytes] | None = None
         self._output = -1
@@ -55,6 +53,7 @@ class Supervisor:
         self._exit: int | None = None
         self._kill_at: float | None = None
         self._ended_at = 0.0
+        self._rest_killed_at: float | None = None
         self._left: list[Process] = []
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
@@ -181,25 +180,21 @@ class Supervisor:
         self._left = descendants(os.getpid())
         if not self._left:
             return True
-        due = self._ended_at + (0.0 if self.was_killed else _REST_GRACE_S)
-        if self._kill_at is not None:
-            due = min(due, self._kill_at)
-        if now >= due:
-            self._kill_all(trackers=now >= due + _TRACKER_GRACE_S)
-        return now >= due + _GIVE_UP_S
+        if self._rest_killed_at is None:
+            due = self._ended_at + (0.0 if self.was_killed else _REST_GRACE_S)
+            if now < min(due, self._kill_at if self._kill_at is not None else due):
+                return False
+            self._rest_killed_at = now
+        self._kill_all(trackers=now >= self._rest_killed_at + TRACKER_GRACE_S)
+        return now >= self._rest_killed_at + _GIVE_UP_S
 
     def _kill_all(self, *, trackers: bool = False) -> None:
-        """SIGKILL everything below this process; resource trackers later, since they still clear shared memory."""
+        """SIGKILL everything below this process."""
         if self._engine is not None and self._exit is None:
-            self._kill(self._engine.pid)
-        for process in descendants(os.getpid()):
-            if trackers or _TRACKER not in command_line(process.pid):
-                self._kill(process.pid)
-
-    def _kill(self, pid: int) -> None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, signal.SIGKILL)
-            self.was_killed = True
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._engine.pid, signal.SIGKILL)
+                self.was_killed = True
+        self.was_killed |= kill_all(descendants(os.getpid()), trackers=trackers)
 
     def _report_exit(self) -> None:
         code = self._exit if self._exit is not None and self._exit >= 0 else None

@@ -59,9 +59,9 @@ def mark_of(started: EngineCommand) -> str:
     return started.env[_MARK]
 
 
-def marked(mark: str) -> list[int]:
-    """The processes of one start that are alive, the supervisor among them."""
-    wanted = f"{_MARK}={mark}".encode()
+def marked(mark: str, name: str = _MARK) -> list[int]:
+    """The processes that are alive and have this in their environment: one start's, the supervisor among them."""
+    wanted = f"{name}={mark}".encode()
     found = []
     for folder in Path("/proc").iterdir():
         if not folder.name.isdecimal() or int(folder.name) == os.getpid():
