@@ -28,6 +28,7 @@ from advisor.weights.quantiser import (
 
 _AWQ = frozenset({"awq", "auto_awq", "awq_marlin"})
 _GPTQ = frozenset({"gptq", "auto_gptq", "gptq_marlin", "auto-round", "auto_round", "inc"})
+_ONLINE_LOOSE = 0.02  # what loading leaves of a model quantised on the way was read, not asked
 _MODELOPT_FILE = {"FP8", "FP8_PER_CHANNEL_PER_TOKEN", "FP8_PB_WO", "NVFP4", "MIXED_PRECISION"}
 
 
@@ -115,10 +116,11 @@ def _online(asked: str | None, fused: q.Fused, notes: list[str]) -> Quantiser:
         return Quantiser(fused)
     if asked == "bitsandbytes":
         return _bitsandbytes(4, notes)
-    if asked in ONLINE:
-        return OnlineQuantiser(ONLINE[asked])
-    if asked in ONLINE_EXPERTS:
-        return ExpertsOnlyQuantiser(ONLINE_EXPERTS[asked])
+    if asked in ONLINE or asked in ONLINE_EXPERTS:
+        every = asked in ONLINE
+        quantiser = OnlineQuantiser(ONLINE[asked]) if every else ExpertsOnlyQuantiser(ONLINE_EXPERTS[asked])
+        quantiser.loose = _ONLINE_LOOSE
+        return quantiser
     if asked in _AWQ | _GPTQ or asked.startswith(("modelopt", "compressed")):
         raise NotUnderstood(
             f"quantization {asked!r} is for checkpoints quantised that way, and this config describes none",
