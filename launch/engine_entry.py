@@ -15,6 +15,7 @@ import msgspec
 from advisor.errors import EngineUnavailable, InvalidInput
 from advisor.versions import Version, parse_version
 from launch.engine_probe import Probed, ask_command_version, probe
+from launch.hub_cache import hub_cache
 
 MODULE = "vllm.entrypoints.openai.api_server"
 _COMMAND_MODULE = "vllm.entrypoints.cli.main"
@@ -33,6 +34,7 @@ class EngineEntry(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: Literal["serve", "module", "docker"]
     words: tuple[str, ...]
+    after_words: tuple[str, ...] = ()  # docker's image and entry point
     found_by: str
     version: Version | None = None
     version_text: str = ""
@@ -45,7 +47,15 @@ class EngineEntry(msgspec.Struct, frozen=True, kw_only=True):
         if tuple(plan_argv[:2]) != ("vllm", "serve") or len(plan_argv) < 3:
             raise InvalidInput(f"{' '.join(plan_argv[:3])!r} is not `vllm serve MODEL ...`")
         model, flags = plan_argv[2], plan_argv[3:]
-        return (*self.words, "--model", model, *flags) if self.kind == "module" else (*self.words, model, *flags)
+        if self.kind == "module":
+            return (*self.words, "--model", model, *flags)
+        return (*self.words, *self._mounted(model), *self.after_words, model, *flags)
+
+    def _mounted(self, model: str) -> tuple[str, ...]:
+        """For a container: the model's directory under the name it has here."""
+        if self.kind != "docker" or not Path(model).is_dir():
+            return ()
+        return ("--volume", f"{Path(model).resolve()}:{model}:ro") if Path(model).is_absolute() else ()
 
 
 def find_engine(choice: str | None, env: Mapping[str, str]) -> EngineEntry:
@@ -64,20 +74,35 @@ def find_engine(choice: str | None, env: Mapping[str, str]) -> EngineEntry:
     if command := shutil.which("vllm", path=env.get("PATH")):
         return _by_command(command, "PATH", env)
     if shutil.which("docker", path=env.get("PATH")):
-        return docker_entry(IMAGE, "docker")
+        return docker_entry(IMAGE, "docker", env)
     raise EngineUnavailable("there is no vLLM here", hint=_INSTALL)
 
 
-def docker_entry(image: str, found_by: str) -> EngineEntry:
+def docker_entry(image: str, found_by: str, env: Mapping[str, str]) -> EngineEntry:
     """vLLM in its container image, with `vllm serve` as the entry point whatever the image's own is."""
-    words = ("docker", "run", "--rm", "--init", "--gpus", "all", "--ipc", "host", "--network", "host")
-    return EngineEntry(kind="docker", words=(*words, "--entrypoint", "vllm", image, "serve"), found_by=found_by)
+    words = [
+        "docker",
+        "run",
+        "--rm",
+        "--init",
+        "--gpus",
+        "all",
+        "--ipc",
+        "host",
+        "--network",
+        "host",
+        "--env",
+        "HF_TOKEN",
+    ]
+    words += ["--volume", f"{hub_cache(env)}:/root/.cache/huggingface/hub"]
+    after = ("--entrypoint", "vllm", image, "serve")
+    return EngineEntry(kind="docker", words=tuple(words), after_words=after, found_by=found_by)
 
 
 def _chosen(choice: str, where: str, env: Mapping[str, str]) -> EngineEntry:
     name, _, image = choice.partition(":")
     if name == "docker":
-        return docker_entry(image or IMAGE, where)
+        return docker_entry(image or IMAGE, where, env)
     path = Path(choice).expanduser()
     if (path / "bin" / "python").is_file():
         choice = str(path / "bin" / "python")

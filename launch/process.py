@@ -18,7 +18,7 @@ import msgspec
 
 import launch
 from advisor.errors import EngineUnavailable, InvalidInput
-from launch.process_tree import Process, descendants, end_all, read_process, session_members
+from launch.process_tree import PROC, Process, descendants, end_all, read_process, session_members
 
 GRACE_S = 40.0  # from SIGTERM to SIGKILL without requests in flight; a real engine takes some 7 s
 _AFTER_KILL_S = 20.0  # for the supervisor to see the last process go and say so
@@ -118,8 +118,9 @@ class EngineProcess:
         pipe = self._supervisor.stdout
         if self.exit is not None or pipe is None or pipe.closed:
             return
-        ready, _, _ = select.select([pipe], [], [], max(0.0, timeout_s))
-        if not ready:
+        poll = select.poll()  # unlike select, for any number of open files
+        poll.register(pipe, select.POLLIN | select.POLLHUP)
+        if not poll.poll(max(0.0, timeout_s) * 1000):
             return
         data = os.read(pipe.fileno(), 1 << 16)
         if not data:
@@ -147,6 +148,9 @@ class EngineProcess:
         with contextlib.suppress(ProcessLookupError):
             self._supervisor.kill()
         was_killed, left = end_all(self._session, _AFTER_KILL_S)
+        if self.pid and not Path(PROC, "self").exists():  # no list of processes: the group it is
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pid, signal.SIGKILL)
         for folder in self._temp_dirs:
             shutil.rmtree(folder, ignore_errors=True)
         self.exit = Exit(was_killed=was_killed, left=tuple((p.pid, p.name) for p in left))

@@ -17,7 +17,7 @@ import msgspec
 
 from advisor.errors import EngineUnavailable
 from launch.process import GRACE_S
-from launch.process_tree import Process, boot_id, end_all, is_same, read_process, session_members
+from launch.process_tree import PROC, Process, boot_id, end_all, is_same, read_process, session_members
 from launch.running_server import RunningServer
 from launch.user_dirs import state_dir, write_whole
 
@@ -65,7 +65,8 @@ def leave_running(server: RunningServer, env: Mapping[str, str]) -> ServerRecord
     """
     engine, supervisor = read_process(server.pid), read_process(server.process.supervisor_pid)
     if engine is None or supervisor is None:
-        raise EngineUnavailable("the engine has ended", hint=f"its log is {server.log_path}")
+        what = "the engine has ended" if Path(PROC, "self").exists() else "this system does not list its processes"
+        raise EngineUnavailable(what, hint=f"stay in the foreground; the engine's log is {server.log_path}")
     record = ServerRecord(
         url=server.url,
         port=server.command.port,

@@ -27,6 +27,7 @@ from launch.user_dirs import state_dir
 
 LOADING_GRACE_S = 15.0  # while loading there is no request to finish
 _READY_TIMEOUT = "VLLM_ENGINE_READY_TIMEOUT_S"
+_KEPT_LOGS = 30
 _UNLIMITED_S = 7 * 86_400
 _SLOW_PROBE_S = 1.0
 _LONGEST_SOCKET_DIR = 60  # a Unix socket's path has 107 bytes, and vLLM adds a UUID
@@ -108,9 +109,14 @@ def start(
 
 
 def default_log_path(env: Mapping[str, str], port: int) -> Path:
-    """A log of its own for each start, in the user's state directory."""
+    """A log of its own for each start, in the user's state directory; the newest of earlier starts are kept."""
+    folder = state_dir(env) / "logs"
+    logs = [path for path in folder.glob("*.log") if path.is_file()]
+    for old in sorted(logs, key=lambda path: path.stat().st_mtime)[: -(_KEPT_LOGS - 1)]:
+        for part in folder.glob(f"{old.name}*"):
+            part.unlink(missing_ok=True)
     stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
-    return state_dir(env) / "logs" / f"{stamp}-{port}-{os.getpid()}.log"
+    return folder / f"{stamp}-{port}-{os.getpid()}.log"
 
 
 class _Start:

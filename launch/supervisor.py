@@ -55,7 +55,9 @@ class Supervisor:
         self._ended_at = 0.0
         self._rest_killed_at: float | None = None
         self._left: list[Process] = []
-        self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._wake_read, self._wake_write = os.pipe()
+        os.set_blocking(self._wake_read, False)
+        os.set_blocking(self._wake_write, False)
 
     def run(self) -> None:
         """Start, watch, end, report."""

@@ -148,7 +148,16 @@ def test_this_environment_then_the_path_then_docker(tmp_path: Path) -> None:
 def test_docker_by_name_and_image() -> None:
     entry = find_engine("docker:vllm/vllm-openai:v0.32.0", os.environ)
     assert entry.kind == "docker"
-    assert "vllm/vllm-openai:v0.32.0" in entry.words
+    words = entry.command(PLAN)
+    assert words[words.index("vllm/vllm-openai:v0.32.0") :] == ("vllm/vllm-openai:v0.32.0", *PLAN[1:])
+
+
+def test_docker_sees_the_model_and_the_cache(tmp_path: Path) -> None:
+    entry = find_engine("docker", {"HF_HOME": "/models/hf"})
+    words = entry.command(("vllm", "serve", str(tmp_path)))
+    assert f"{tmp_path}:{tmp_path}:ro" in words
+    assert "/models/hf/hub:/root/.cache/huggingface/hub" in words
+    assert words.index(f"{tmp_path}:{tmp_path}:ro") < words.index("--entrypoint")
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from advisor.errors import EngineUnavailable, InvalidInput
 from launch.engine_entry import docker_entry
 from launch.process import Exit
 from launch.progress import Phase
-from launch.server import StartFailed, start
+from launch.server import StartFailed, default_log_path, start
 from launch.start_progress import StartProgress, Wait
 from tests.launch.engines import QUICK, command, eventually, is_bound, mark_of, marked
 
@@ -187,7 +187,7 @@ def test_what_cannot_be_run_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="cannot be written"):
         start(command(), log_path=tmp_path / "file" / "log")
     with pytest.raises(InvalidInput, match="outlive its client"):
-        start(msgspec.structs.replace(command(), entry=docker_entry("image", "test")), log_path=tmp_path / "log")
+        start(msgspec.structs.replace(command(), entry=docker_entry("image", "test", {})), log_path=tmp_path / "log")
 
 
 def test_an_interrupt_ends_the_engine(tmp_path: Path) -> None:
@@ -200,3 +200,18 @@ def test_an_interrupt_ends_the_engine(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         start(wanted, wait=QUICK, on_progress=interrupt, log_path=tmp_path / "log")
     assert eventually(lambda: marked(mark_of(wanted)) == [])
+
+
+def test_logs_of_earlier_starts_do_not_pile_up(tmp_path: Path) -> None:
+    folder = tmp_path / "kvadvise" / "logs"
+    folder.mkdir(parents=True)
+    for i in range(40):
+        for ending in ("", ".start", ".1"):
+            path = folder / f"{i:02d}.log{ending}"
+            path.write_text("")
+            os.utime(path, (i, i))
+    new = default_log_path({"XDG_STATE_HOME": str(tmp_path)}, 8000)
+    assert new.parent == folder
+    assert sorted(path.name for path in folder.iterdir()) == [
+        f"{i:02d}.log{ending}" for i in range(11, 40) for ending in ("", ".1", ".start")
+    ]
