@@ -14,7 +14,25 @@ from advisor.errors import NotUnderstood
 from advisor.model.class_defaults import CLASS_DEFAULTS
 
 _TEXT_KEYS = ("text_config", "llm_config", "language_config", "thinker_config")
+# the text model a wrapper's config class takes where text_config names none (asked of transformers 5)
+_TEXT_TYPES = {
+    "mistral3": "mistral", "llava": "llama", "llava_next": "llama", "llava_next_video": "llama",
+    "llava_onevision": "qwen2", "idefics3": "llama", "smolvlm": "llama", "paligemma": "gemma", "internvl": "qwen2",
+    "cohere2_vision": "cohere2", "qwen2_audio": "qwen2", "voxtral": "llama", "blip-2": "opt",
+    "audioflamingo3": "qwen2", "granite_speech": "granite", "lfm2_vl": "lfm2", "lighton_ocr": "qwen3",
+    "kimi_vl": "deepseek_v3", "kimi_k25": "deepseek_v3",
+}  # fmt: skip
+_TEXT_TYPED = frozenset((
+    "aria", "gemma3", "gemma3n", "gemma4", "glm4v", "glm4v_moe", "llama4", "paddleocr_vl", "qwen2_5_omni",
+    "qwen2_5_vl", "qwen2_vl", "qwen3_5", "qwen3_5_moe", "qwen3_vl", "qwen3_vl_moe",
+))  # fmt: skip # there it is "gemma3_text" and so on
 _LARGEST = 1 << 40  # no size in a config is larger; guards the arithmetic against nonsense
+
+
+def _implied_text_type(model_type: str, *, nested: bool) -> str:
+    if not nested:
+        return model_type
+    return f"{model_type}_text" if model_type in _TEXT_TYPED else _TEXT_TYPES.get(model_type, model_type)
 
 
 class ConfigView:
@@ -28,7 +46,7 @@ class ConfigView:
         self.text = text
         self.is_nested = nested
         self.model_type = _text(root.get("model_type"))
-        self.text_model_type = _text(text.get("model_type")) or self.model_type
+        self.text_model_type = _text(text.get("model_type")) or _implied_text_type(self.model_type, nested=nested)
         self._defaults = CLASS_DEFAULTS.get(self.text_model_type, {})
 
     def architecture(self) -> str:

@@ -16,7 +16,7 @@ from advisor.model.dtypes import auto_dtype
 from advisor.model.quantization import read_quantization
 from advisor.model.read import read_model
 from advisor.model.spec import AttentionCache, IndexerCache, MlaCache, ModelSpec, StateCache
-from advisor.versions import Version
+from advisor.versions import DEFAULT, Version
 from kvadvise.catalogue import find_facts, list_models
 from kvadvise.surroundings import Surroundings
 
@@ -233,6 +233,34 @@ def test_a_missing_inner_size_takes_the_class_default_only_inside() -> None:
     assert read(nested).num_heads == 32
     with pytest.raises(NotUnderstood):
         read({**text, "architectures": ["LlamaForCausalLM"]})
+
+
+@pytest.mark.parametrize(
+    ("wrapper", "model_type", "plain"),
+    [
+        ("Mistral3ForConditionalGeneration", "mistral3", "MistralForCausalLM"),
+        ("LlavaForConditionalGeneration", "llava", "LlamaForCausalLM"),
+        ("LlavaOnevisionForConditionalGeneration", "llava_onevision", "Qwen2ForCausalLM"),
+        ("Cohere2VisionForConditionalGeneration", "cohere2_vision", "Cohere2ForCausalLM"),
+        ("Qwen3VLForConditionalGeneration", "qwen3_vl", "Qwen3ForCausalLM"),
+    ],
+)
+def test_an_unnamed_text_model_is_the_wrappers_own(wrapper: str, model_type: str, plain: str) -> None:
+    text = {
+        "hidden_size": 5120,
+        "num_hidden_layers": 40,
+        "num_attention_heads": 32,
+        "num_key_value_heads": 8,
+        "head_dim": 128,
+        "intermediate_size": 4096,
+        "vocab_size": 131072,
+        "max_position_embeddings": 131072,
+    }
+    wrapped = {"architectures": [wrapper], "model_type": model_type, "text_config": text}
+    inner = read_model(ModelFacts(id="wrapped", config=wrapped), DEFAULT)
+    window = {"sliding_window": 4096} if plain == "MistralForCausalLM" else {}  # the default of MistralConfig
+    outer = read_model(ModelFacts(id="plain", config={"architectures": [plain], **text, **window}), DEFAULT)
+    assert inner.layers == outer.layers
 
 
 def test_every_complete_catalogue_entry_is_read_or_refused_by_name() -> None:
