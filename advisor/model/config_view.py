@@ -48,6 +48,8 @@ class ConfigView:
         self.model_type = _text(root.get("model_type"))
         self.text_model_type = _text(text.get("model_type")) or _implied_text_type(self.model_type, nested=nested)
         self._defaults = CLASS_DEFAULTS.get(self.text_model_type, {})
+        if "model_type" not in text and "sliding_window" in self._defaults:  # nothing to count on
+            self._defaults = {key: value for key, value in self._defaults.items() if key != "sliding_window"}
 
     def architecture(self) -> str:
         """The first architecture the config names."""
