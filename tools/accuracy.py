@@ -1,6 +1,6 @@
-"""Writes how far the memory ledger is off into docs/accuracy.md; `make accuracy` runs `python -m tools.accuracy`.
+"""Writes how far predictions are off into docs/accuracy.md; `make accuracy` runs `python -m tools.accuracy`.
 
-Only the part between its own markers is replaced; `--check` writes nothing and fails if the document is out of date.
+Only the parts between its own markers are replaced; `--check` writes nothing and fails if the document is out of date.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from advisor.units import GIB
+from tools.accuracy_sections import layouts, planned
 from tools.startups import Prediction, Startup, left_out, load_rows, predict
 
-BEGIN, END = "<!-- startups:begin -->", "<!-- startups:end -->"
 DOCUMENT = Path(__file__).parent.parent / "docs" / "accuracy.md"
 _GRAPHS_COUNTED = (0, 20)
 _TITLE = "# How accurate the numbers are\n\nMeasured, not promised: every table is made by `make accuracy`.\n"
@@ -152,13 +152,14 @@ def _percent(share: float, *, signed: bool = False) -> str:
     return f"{share:+.2%}" if signed else f"{share:.2%}"
 
 
-def updated(document: str, text: str) -> str:
+def updated(document: str, text: str, name: str = "startups") -> str:
     """The document with the part between the markers replaced, or added at its end where there is none."""
-    block = f"{BEGIN}\n{text}{END}"
-    if BEGIN not in document or END not in document:
+    begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
+    block = f"{begin}\n{text}{end}"
+    if begin not in document or end not in document:
         return f"{document.rstrip()}\n\n{block}\n"
-    head, rest = document.split(BEGIN, 1)
-    return head + block + rest.split(END, 1)[1]
+    head, rest = document.split(begin, 1)
+    return head + block + rest.split(end, 1)[1]
 
 
 def _write(path: Path, text: str) -> None:
@@ -178,7 +179,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     path: Path = options.document
     before = path.read_text(encoding="utf-8") if path.exists() else _TITLE
-    after = updated(before, section(load_rows()))
+    after = updated(updated(before, layouts(), "layouts"), section(load_rows()))
+    after = updated(after, planned(), "plans")
     if options.check:
         if after != before:
             sys.stderr.write(f"{path} is out of date: run `make accuracy`\n")

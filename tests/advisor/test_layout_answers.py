@@ -140,13 +140,13 @@ def test_an_architecture_as_vllm_lays_it_out(architecture: str) -> None:
         if architecture in REFUSED or _not_generating(architecture) or (_bare(row) and got.refused):
             assert got.refused
             continue
-        found = differences(_compact(row["answer"]), got)
+        found = differences(compact(row["answer"]), got)
         if found:
             wrong.append(f"{row['case']}: {found}")
     assert not wrong, "\n".join(wrong[:5])
 
 
-def _compact(answer: dict[str, Any]) -> dict[str, Any]:
+def compact(answer: dict[str, Any]) -> dict[str, Any]:
     if "needed_kv_gib" in answer:
         return {
             "needed_gib": answer["needed_kv_gib"],
