@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+_FILES = 200
 
 
 def main() -> None:
@@ -35,6 +37,23 @@ def main() -> None:
         figures = (statistics.median(times), min(times), max(times))
         print(f"{name:24}" + "".join(f"{t * 1000:>8.1f}ms" for t in figures) + f"{memory_kib / 1024:>8.1f} MiB")
     print(f"ratio of medians: {statistics.median(plan[0]) / statistics.median(nothing[0]):.1f}")
+    print(f"{_FILES} files in one call: {seconds_for_many(options.workload):.2f} s")
+
+
+def seconds_for_many(name: str) -> float:
+    """One call with many workloads that differ in their target."""
+    text = (ROOT / "profiles" / "workloads" / f"{name}.yaml").read_text(encoding="utf-8")
+    with tempfile.TemporaryDirectory() as folder:
+        files = [Path(folder) / f"workload-{n}.yaml" for n in range(_FILES)]
+        for n, path in enumerate(files):
+            path.write_text(re.sub(r"concurrency: \d+", f"concurrency: {n % 60 + 1}", text), encoding="utf-8")
+        command = [sys.executable, "-m", "kvadvise", "plan", "--json", *map(str, files)]
+        start = time.perf_counter()
+        ended = subprocess.run(command, stdout=subprocess.DEVNULL, env=compiled(), check=False).returncode
+        seconds = time.perf_counter() - start
+    if ended not in (0, 3):  # 3: a target that does not fit
+        sys.exit(f"planning {_FILES} files ended with {ended}")
+    return seconds
 
 
 def compiled() -> dict[str, str]:
