@@ -20,7 +20,7 @@ from advisor.weights.tally import Tally
 
 def qwen3_next(src: Source, base: str = "") -> Blueprint:
     """Qwen3-Next: delta nets, every fourth layer gated attention."""
-    return delta_hybrid(src, edges_of(src, base, tied=False, embed_on="all", head_on="all"), base)
+    return delta_hybrid(src, edges_of(src, base, tied=False, embed_on="all", head_on="all"), base, parts=False)
 
 
 def qwen3_5(src: Source, base: str = "", mrope_factor: int = 1) -> Blueprint:
@@ -29,7 +29,7 @@ def qwen3_5(src: Source, base: str = "", mrope_factor: int = 1) -> Blueprint:
     return delta_hybrid(src, edges_of(src, base, embed_on="all", tied=tied), base, mrope_factor)
 
 
-def delta_hybrid(src: Source, around: Edges, base: str, mrope_factor: int = 4) -> Blueprint:
+def delta_hybrid(src: Source, around: Edges, base: str, mrope_factor: int = 4, *, parts: bool = True) -> Blueprint:
     """Delta nets and gated attention, with MLPs or experts."""
     f = src.text
     layers = f.required("num_hidden_layers")
@@ -50,7 +50,7 @@ def delta_hybrid(src: Source, around: Edges, base: str, mrope_factor: int = 4) -
             attention(t, f"{name}.self_attn", heads)
             t.rope(rope_table(f, heads.dim, t.element_bytes, spec=spec, mrope_factor=mrope_factor))
         else:
-            delta_net(t, f"{name}.linear_attn", net)
+            delta_net(t, f"{name}.linear_attn", net, parts=parts)
         if sparse(i):
             mixture(t, f"{name}.mlp", moe)
         else:

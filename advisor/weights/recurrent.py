@@ -98,11 +98,18 @@ def delta_net_of(fields: Fields) -> DeltaNet:
     )
 
 
-def delta_net(t: Tally, name: str, g: DeltaNet) -> None:
-    """Projections, the convolution over q, k and v, the decay in float32, the output norm."""
+def delta_net(t: Tally, name: str, g: DeltaNet, *, parts: bool = True) -> None:
+    """Projections, the convolution over q, k and v, the decay in float32, the output norm.
+
+    `parts`: the inputs are merged linears, which have a scale each where they are quantised, not single ones.
+    """
     keys, values = g.key_heads * g.key_dim, g.value_heads * g.value_dim
-    t.column(f"{name}.in_proj_qkvz", g.hidden, keys, keys, values, values)
-    t.column(f"{name}.in_proj_ba", g.hidden, g.value_heads, g.value_heads)
+    if parts:
+        t.column(f"{name}.in_proj_qkvz", g.hidden, keys, keys, values, values)
+        t.column(f"{name}.in_proj_ba", g.hidden, g.value_heads, g.value_heads)
+    else:
+        t.column(f"{name}.in_proj_qkvz", g.hidden, 2 * keys + 2 * values)
+        t.column(f"{name}.in_proj_ba", g.hidden, 2 * g.value_heads)
     t.row(f"{name}.out_proj", values, g.hidden)
     t.values(t.share(2 * keys + values, "the convolution of a delta net") * g.kernel)
     heads = t.share(g.value_heads, "the number of linear-attention heads")

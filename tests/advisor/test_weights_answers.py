@@ -91,6 +91,24 @@ def test_restated_answers_are_equal_to_the_last_digit() -> None:
     assert not wrong, report(wrong)
 
 
+def test_other_splits_and_random_quantised_models_to_the_byte() -> None:
+    """Bundled models with 2 to 16 ranks, experts dealt out, three stages; random sizes in every quantised format."""
+    wrong: list[str] = []
+    rows = (DATA / "weights_bytes.jsonl").read_text(encoding="utf-8").splitlines()
+    for line in rows:
+        row = json.loads(line)
+        if "model" in row:
+            entry = catalogue_entry(row["model"])
+            config, quant = entry.config, entry.quant_config
+        else:
+            config, quant = row["config"], None
+        mine = [round(stage * GIB) for stage in counted_gib(config, quant, row)]
+        if mine != row["bytes"]:
+            wrong.append(f"{row.get('model') or config['architectures']} {mine} instead of {row['bytes']}")
+    assert len(rows) >= 200
+    assert not wrong, "\n".join(wrong)
+
+
 def layout_rows() -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     for line in (DATA / "layouts.jsonl").read_text(encoding="utf-8").splitlines():
         asked = json.loads(line)
