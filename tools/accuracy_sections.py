@@ -18,9 +18,9 @@ _LAYOUTS = """## KV layouts, against vLLM's own answers
 
 vLLM was asked, without a GPU, how it lays out real configs: groups, page sizes, blocks, printed tokens and concurrency,
 or its refusal. *Equal* means every one of these, to the block. Releases between those asked follow the same sources,
-read at each boundary (0.8 to 0.32, see [kv-layout.md](kv-layout.md)), and were not asked: what is said of 0.9, 0.30 and
-0.31 is interpolated, and of 0.8 taken from its source alone. A newer release than 0.32 is planned as 0.32 with doubled
-bands, and says so.
+read at each boundary (see [kv-layout.md](kv-layout.md)), and were not asked: what is said of 0.8, 0.9, 0.30, 0.31 and
+0.33 is interpolated, and a plan for them says so (finding `vllm-between`). A release newer than 0.33 is planned as 0.33
+with doubled bands (finding `vllm-newer`).
 """
 
 _BARE = (
