@@ -29,9 +29,9 @@ def length(problem: Problem, sized: Sized, value: int) -> str:
     parts = [f"{load.prompt_tokens.longest} prompt", f"{load.output_tokens.longest} output"]
     if load.chat_template_tokens:
         parts.insert(1, f"{load.chat_template_tokens} chat template")
+    rounded = f", in blocks of {sized.layout.block_size}: {value}" if value != problem.longest_tokens else ""
     text = [
-        f"The load needs {' + '.join(parts)} = {problem.longest_tokens} tokens, in blocks of "
-        f"{sized.layout.block_size} {value}.",
+        f"The load needs {' + '.join(parts)} = {problem.longest_tokens} tokens{rounded}.",
         f"Unset, vLLM would take {default}: {_start_check(sized)}.",
         _auto(longest_start(sized), value),
         "A smaller length frees no memory by itself: it bounds the worst request and the start check.",
