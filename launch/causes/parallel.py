@@ -99,7 +99,7 @@ RULES: tuple[Rule, ...] = (
             "divisible by weight quantization",
         ),
         pattern=re.compile(
-            r"\S+ ?= ?\d+ is not divisible by weight quantization block_\w = \d+"
+            r"\S{1,60} ?= ?\d{1,9} is not divisible by weight quantization block_\w = \d+"
             r"|input_size_per_partition=\d+.{0,60}? is not divisible by group_size=\d+"
             r"|[\w ]{0,40}\d+ is not divisible by weight quantization"
         ),
@@ -158,7 +158,7 @@ RULES: tuple[Rule, ...] = (
         codes=("peer-access",),
         hint=("peer access is not supported", "custom_all_reduce"),
         pattern=re.compile(
-            r"peer access is not supported|custom_all_reduce\.cuh:\d+ '|custom_all_reduce.*invalid argument"
+            r"peer access is not supported|custom_all_reduce\.cuh:\d+ '|custom_all_reduce.{0,200}invalid argument"
         ),
         explain=fixed(
             "the GPUs cannot read each other's memory, which the custom all-reduce needs",
