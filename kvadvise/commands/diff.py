@@ -18,11 +18,13 @@ if TYPE_CHECKING:
 @click.argument("after", shell_complete=complete_profile)
 @click.option("--json", "as_json", is_flag=True, help="Print kvadvise.diff/1, and nothing else on stdout.")
 @debug_option
-def command(before: str, after: str, as_json: bool) -> None:
+def command(before: str, after: str, as_json: bool) -> int:
     """Compare two plans: flags, memory, blocks, concurrency and findings.
 
     BEFORE and AFTER are each what `kvadvise plan --json` printed, a profile with a saved plan (taken as saved), or a
     workload file or profile without one (planned now).
+
+    Exit code 1: AFTER misses its target, which BEFORE met or missed by less. 2: a file cannot be read. Else 0.
     """
     import msgspec
 
@@ -31,15 +33,31 @@ def command(before: str, after: str, as_json: bool) -> None:
 
     one, other = _plan(before), _plan(after)
     found = diff_plans(one, other)
+    code = int(falls_below_target(one, other))
     if as_json:
         sides = {"before": _side(one), "after": _side(other)}
         document = {"schema": "kvadvise.diff/1", **sides, "differences": found}
         emit(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
-        return
+        return code
     from kvadvise.printing.difference import difference
     from kvadvise.printing.look import look_of_terminal
 
     emit(difference(one, other, found, (before, after), look_of_terminal()))
+    return code
+
+
+def falls_below_target(before: Plan, after: Plan) -> bool:
+    """Whether a change costs the target: it is missed after, and was met before or missed by less."""
+    if _meets(after):
+        return False
+    if _meets(before):
+        return True
+    held = [plan.concurrency.promised if plan.concurrency is not None else 0 for plan in (before, after)]
+    return held[1] < held[0]
+
+
+def _meets(plan: Plan) -> bool:
+    return plan.outcome in ("fits", "fits_with_loss")
 
 
 def _side(plan: Plan) -> dict[str, Any]:

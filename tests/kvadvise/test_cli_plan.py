@@ -269,9 +269,23 @@ def test_diff(shell: Shell) -> None:
     assert changes["concurrency.target"] == (8, 9)
     assert document["before"]["inputs_sha256"] != document["after"]["inputs_sha256"]
     page = shell.run("diff", "fits.yaml", "wrong.yaml")
-    assert page.returncode == 0
+    assert page.returncode == 1
     assert "after  wrong.yaml: invalid" in page.stdout
     assert shell.run("diff", "fits.yaml", "nowhere.yaml").returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "code"),
+    [
+        ("fits", "too_many", 1),
+        ("fits", "refused", 1),
+        ("too_many", "fits", 0),
+        ("too_many", "too_many", 0),
+        ("fits", "fits", 0),
+    ],
+)
+def test_diff_fails_where_a_change_costs_the_target(shell: Shell, before: str, after: str, code: int) -> None:
+    assert shell.run("diff", f"{before}.yaml", f"{after}.yaml").returncode == code
 
 
 def test_a_plan_of_another_form_is_told(shell: Shell) -> None:
