@@ -99,7 +99,10 @@ def read_metrics(text: str, at_s: float | None = None) -> ServerMetrics:
     """A reading from the text of /metrics. Raises ValueError where it is no Prometheus text."""
     from prometheus_client.parser import text_string_to_metric_families
 
-    samples = [s for family in text_string_to_metric_families(text) for s in family.samples]
+    try:
+        samples = [s for family in text_string_to_metric_families(text) for s in family.samples]
+    except IndexError as error:  # what the parser answers to a line that is cut inside its labels
+        raise ValueError(f"not in Prometheus' text format: {error}") from None
     return from_samples(samples, at_s)
 
 
