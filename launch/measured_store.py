@@ -34,17 +34,7 @@ def load(directory: Path, key: MeasuredKey) -> Measurement | None:
 
 def load_bytes(directory: Path, key: MeasuredKey) -> bytes | None:
     """The file's bytes as they are, for a plan's identity; None where there is none."""
-    path = directory / key.file_name
-    try:
-        with path.open("rb") as file:
-            data = file.read(_LARGEST_BYTES + 1)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError as error:
-        raise InvalidInput(f"cannot be read: {error.strerror or error}", where=str(path)) from None
-    if len(data) > _LARGEST_BYTES:
-        raise InvalidInput("is larger than any measurement", where=str(path), hint="delete it")
-    return data
+    return _bytes(directory / key.file_name)
 
 
 def load_all(directory: Path) -> tuple[Measurement, ...]:
@@ -53,7 +43,8 @@ def load_all(directory: Path) -> tuple[Measurement, ...]:
         paths = sorted(path for path in directory.iterdir() if path.suffix == ".json" and path.name[:1] != ".")
     except (FileNotFoundError, NotADirectoryError):
         return ()
-    return tuple(_decoded(path.read_bytes()[: _LARGEST_BYTES + 1], path, None) for path in paths)
+    files = ((path, _bytes(path)) for path in paths)
+    return tuple(_decoded(data, path, None) for path, data in files if data is not None)
 
 
 def keep(directory: Path, new: Measurement) -> Measurement:
@@ -91,6 +82,19 @@ def _alone(directory: Path) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
+
+
+def _bytes(path: Path) -> bytes | None:
+    try:
+        with path.open("rb") as file:
+            data = file.read(_LARGEST_BYTES + 1)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise InvalidInput(f"cannot be read: {error.strerror or error}", where=str(path)) from None
+    if len(data) > _LARGEST_BYTES:
+        raise InvalidInput("is larger than any measurement", where=str(path), hint="delete it")
+    return data
 
 
 def _usable(directory: Path, key: MeasuredKey) -> Measurement | None:
