@@ -182,7 +182,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         codes=("argument-incomplete",),
-        hint="error: argument",
+        hint=("error: argument", "error: ambiguous option"),
         pattern=re.compile(
             r"error: argument (\S+): expected (?:one|at least one) argument|error: (ambiguous option: .*)"
         ),
