@@ -45,6 +45,19 @@ def _cpu_pool(seen: Seen) -> Advice:
     )
 
 
+def _numa_nodes(seen: Seen) -> Advice:
+    """Ranks are bound to a memory node each, unless threads are bound by hand."""
+    ranks, nodes = int(seen.match[1]), len(re.findall(r"\d+", seen.match[2]))
+    fits = nodes if seen.case.flag("tensor_parallel_size") == ranks and nodes else None
+    return Advice(
+        message=f"{ranks} ranks on the CPU need a memory node each, and this process may use {nodes}",
+        remedy=(f"set tensor_parallel_size to {fits}" if fits else "use fewer ranks")
+        + ", or bind threads by hand (VLLM_CPU_OMP_THREADS_BIND)",
+        change={"tensor_parallel_size": fits} if fits else None,
+        signals=("both counts of the error",),
+    )
+
+
 RULES: tuple[Rule, ...] = (
     Rule(
         codes=("cpu-memory-utilization",),
@@ -67,5 +80,16 @@ RULES: tuple[Rule, ...] = (
         explain=_cpu_pool,
         source="vLLM v1/worker/cpu_worker.py",
         rank=20,
+    ),
+    Rule(
+        codes=("cpu-numa-nodes",),
+        hint="numa nodes to bind threads",
+        pattern=re.compile(
+            r"Not enough allowed NUMA nodes to bind threads of (\d+) local CPUWorkers\. Allowed NUMA nodes are "
+            r"\[([\d, ]*)\]"
+        ),
+        explain=_numa_nodes,
+        source="vLLM utils/ompmultiprocessing.py: _get_autobind_cpu_ids",
+        rank=8,
     ),
 )

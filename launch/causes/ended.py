@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import signal
 
+from advisor.units import MIB
 from launch.diagnosis_types import Advice, Case, Rule, Seen, StateRule
-from launch.levers import gib
+from launch.levers import from_gib, gib
 from launch.progress import TEXT, Phase
 
 _READY_TIMEOUT = "VLLM_ENGINE_READY_TIMEOUT_S"
@@ -102,9 +103,7 @@ def _killed(case: Case) -> Advice:
     limit, weights = case.context.memory_limit_bytes, case.context.weights_bytes
     room = f"; the limit is {gib(limit)}" if limit is not None else ""
     need = f" and the weights are {gib(weights)}" if weights is not None else ""
-    stated = case.flag("kv_cache_memory_bytes")
-    on_cpu = case.facts.device == "CPU" or case.facts.cpu_kv_gib is not None
-    half = stated // 2 if on_cpu and isinstance(stated, int) else None
+    half = _smaller_cpu_pool(case)
     return Advice(
         code="killed-by-host",
         message=f"the host killed it (SIGKILL) while {phase_words(case)}: its memory, not the GPU's, ran out"
@@ -117,6 +116,18 @@ def _killed(case: Case) -> Advice:
         signals=("SIGKILL that the launcher did not send", "no out-of-memory text of the GPU"),
         not_seen=() if limit is not None else ("the memory limit of the container",),
     )
+
+
+def _smaller_cpu_pool(case: Case) -> int | None:
+    """On the CPU the pool is the host's memory: the plan's, where it is smaller, else half of what was taken."""
+    taken, stated = case.facts.cpu_kv_gib, case.flag("kv_cache_memory_bytes")
+    if taken is None and case.facts.device != "CPU":
+        return None
+    pool = stated if isinstance(stated, int) else from_gib(taken.high) if taken is not None else None
+    if pool is None:
+        return None
+    planned = case.context.planned_kv_bytes
+    return planned if planned is not None and planned < 0.9 * pool else pool // 2 // MIB * MIB
 
 
 def _terminated(case: Case) -> Advice:

@@ -306,6 +306,12 @@ ANSWERS: dict[str, Answer] = {
     "cpu-huge-pool": Answer(
         code="cpu-kv-memory", change={"kv_cache_memory_bytes": 7614758912}, says=("200.00 GiB", "7.88 GiB")
     ),
+    "cpu-killed": Answer(
+        code="killed-by-host",
+        change={"kv_cache_memory_bytes": 11037310976},  # half of 20.56 GiB, in whole MiB
+        says=("setting up the KV cache", "11037310976"),
+    ),
+    "cpu-tp2-numa": Answer(code="cpu-numa-nodes", change={"tensor_parallel_size": 1}, says=("2 ranks",)),
     "cpu-batched": seqs(64, "batched-tokens-below-seqs", says=("64", "128")),
 }
 
