@@ -9,7 +9,7 @@ from advisor.units import GIB
 
 if TYPE_CHECKING:
     from advisor.plan_types import Plan
-    from launch.metrics import ServerMetrics
+    from advisor.server_metrics import ServerMetrics
 
 Figure = float | int | None
 

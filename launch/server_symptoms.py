@@ -1,16 +1,16 @@
 """What two readings of a running server show: preemptions, thrash, a queue without end, a frozen engine, and the rest.
 
-Pure: readings come in parsed (launch/metrics.py). Every symptom is judged or named as not judged; a metric that the
-server lacks is never taken for zero.
+Pure: readings come in parsed (advisor/server_metrics.py). Every symptom is judged or named as not judged; a
+metric that the server lacks is never taken for zero.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from advisor.server_metrics import ServerMetrics
 from launch import symptoms_load, symptoms_state
 from launch.diagnosis_types import Diagnosis
-from launch.metrics import ServerMetrics
 from launch.server_types import Answer, NotJudged, Reading, ServerDiagnosis, ServerFacts
 
 _LOOKS: Sequence[Callable[[Reading], Answer]] = (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from advisor.server_metrics import ServerMetrics
 from launch.diagnosis_types import Diagnosis
-from launch.metrics import ServerMetrics
 
 
 class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+from advisor.server_metrics import grew, mean
 from launch.diagnosis_types import Diagnosis
-from launch.metrics import grew, mean
 from launch.server_types import Answer, NotJudged, Reading
 
 FULL_USAGE = 0.95

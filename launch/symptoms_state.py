@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+from advisor.server_metrics import grew, restarted
 from launch.diagnosis_types import Diagnosis
-from launch.metrics import grew, restarted
 from launch.server_types import Answer, NotJudged, Reading
 
 FROZEN_AFTER_S = 60.0

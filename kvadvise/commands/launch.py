@@ -230,9 +230,9 @@ def actual_of(server: RunningServer) -> dict[str, Figure]:
     """What the engine says of itself: its log, its metrics, its list of models."""
     import httpx
 
+    from advisor.server_metrics import read_metrics
     from kvadvise.figures import actual_figures
     from launch.log_file import read_whole
-    from launch.metrics import read_metrics
 
     try:
         metrics = read_metrics(httpx.get(f"{server.url}/metrics", timeout=10, trust_env=False).text)

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from advisor.server_metrics import ServerMetrics
 from launch.diagnosis_types import Diagnosis
-from launch.metrics import ServerMetrics
 from launch.server_symptoms import SERVER_CODES, diagnose_server
 from launch.server_types import ServerDiagnosis, ServerFacts
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from launch.metrics import ALIASES, ServerMetrics, grew, mean, read_metrics, restarted
+from advisor.server_metrics import ALIASES, ServerMetrics, grew, mean, read_metrics, restarted
 
 NEW = """\
 # TYPE vllm:num_requests_running gauge
