@@ -1,0 +1,1 @@
+"""Sends a schedule and stamps what comes back."""

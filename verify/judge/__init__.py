@@ -1,0 +1,1 @@
+"""From a recorded run to a verdict. Pure: no clock, network, file or process."""

@@ -1,0 +1,1 @@
+"""What will be sent, decided before the clock starts."""

@@ -1,0 +1,1 @@
+"""What a run leaves: rows, snapshots, marks; what is judged, stored and judged again."""

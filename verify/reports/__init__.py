@@ -1,0 +1,1 @@
+"""A verdict as files. Printers print; nothing is computed or decided here."""
