@@ -57,7 +57,8 @@ def _start_check(sized: Sized) -> str:
     verdict = "starts" if pool.starts else "does not start"
     if pool.mamba_blocks_exceeded:
         return f"it does not start, because {sized.engine.max_num_seqs} sequences need a state block each"
-    return f"one such request needs {gib(pool.needed_bytes)} of {gib(max(0, pool.available_bytes))}, so it {verdict}"
+    room = f"{gib(max(0, pool.available_bytes))} left at {sized.engine.max_num_seqs} sequences"
+    return f"one such request needs {gib(pool.needed_bytes)} of the {room}, so it {verdict}"
 
 
 def longer_share(prompt: Lengths, output: Lengths) -> str:

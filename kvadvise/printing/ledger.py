@@ -39,7 +39,7 @@ def memory(plan: Plan, look: Look) -> list[str]:
         share = "not used: kv_cache_memory_bytes is set"
     for name, figure, how in (("budget", ledger.budget_bytes, share), ("total", ledger.total_bytes, "")):
         rows.append([f"  {name}", gib(figure.value), _band(figure, look), figure.basis, how])
-    return [look.heading("Memory of one device", aside), *columns(rows, right=(1,))]
+    return [look.heading("Memory of one device", aside), *columns(rows, right=(1,)), *_how_bands_add(parts, look)]
 
 
 def concurrency(plan: Plan, look: Look) -> list[str]:
@@ -51,6 +51,14 @@ def concurrency(plan: Plan, look: Look) -> list[str]:
         look.heading("Requests at once", "from the low end of the band"),
         *(look_line for line in _sum(plan, held, pool) for look_line in look.wrap(line, indent=4, first="  ")),
     ]
+
+
+def _how_bands_add(parts: list[tuple[str, Estimate]], look: Look) -> list[str]:
+    """Only where there is more than one band to add (advisor/spread.py)."""
+    if sum(figure.low != figure.high for _, figure in parts) < 3:
+        return []
+    text = "The KV cache is what the others leave: of their bands the widest counts whole, the rest in quadrature."
+    return look.wrap(text, indent=2)
 
 
 def _row(name: str, figure: Estimate, ledger: Memory, look: Look) -> list[str]:
