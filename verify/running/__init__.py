@@ -1,0 +1,1 @@
+"""Plays a schedule phase by phase and writes down what happens."""
