@@ -1,13 +1,30 @@
 """The thresholds a workload file may set for verify, and the check each belongs to.
 
-A new one is one row here. Its name ends in `_max` or `_min`, after the unit of what it bounds.
+A new one is one row here. Its name ends in `_max` or `_min`, after the unit of what it bounds. Two keys bound nothing:
+`over_limit` and `levels` say how much a failed check counts.
 """
 
 from __future__ import annotations
 
 import msgspec
 
-from advisor.workload_fields import Field, number, share, whole
+from advisor.workload import Slo
+from advisor.workload_fields import Field, Section, choice, number, share, whole
+
+# Every check of a verdict that a workload file may make a warning, in the order they are told.
+LOWERABLE = (
+    *("workload_reproduced", "cache_hits_as_declared", "client_kept_up", "counters_agree", "no_restart"),
+    *("requests_completed", "preemptions", "kv_peak", "kv_use_as_planned", "concurrency_served", "queue_drains"),
+    *("kv_released", "blocks_as_planned", "over_limit_rejected", "gpu_memory_headroom", "memory_steady"),
+    *("stalls", "slo_attainment", *Slo.__struct_fields__),
+)
+# Those without which there is no verdict.
+FIXED = ("run_complete", "engine_alive", "no_oom")
+
+LEVELS = Section(
+    fields=dict.fromkeys(LOWERABLE, choice("error", "warn")) | dict.fromkeys(FIXED, choice("error")),
+    example="a mapping such as {preemptions: warn}",
+)
 
 
 class GateKey(msgspec.Struct, frozen=True):
@@ -55,4 +72,16 @@ GATE: dict[str, GateKey] = {
     ),
     "stall_s_max": GateKey("stalls", number("seconds"), "s", "longest gap between two tokens of one answer"),
     "slo_attainment_min": GateKey("slo_attainment", share(), "share", "requests that met every objective under `slo`"),
+    "over_limit": GateKey(
+        "over_limit_rejected",
+        choice("error", "warn", "allow"),
+        "level",
+        "an answer that is shortened where its request should have been refused",
+    ),
+    "levels": GateKey(
+        "any",
+        LEVELS,
+        "level",
+        "`error` or `warn` by check: what fails at `warn` is told and does not fail the run",
+    ),
 }

@@ -34,6 +34,7 @@ GOOD_TEXTS = {
     "two-part-version": MINIMAL + 'engine: {vllm_version: "0.32"}\n',
     "no-prefix": edited("concurrency: 32", "concurrency: 32\n  shared_prefix_tokens: 0", MINIMAL),
     "gate": MINIMAL + "gate: {kv_after_drain_max: 0, gpu_memory_free_bytes_min: 536870912, success_rate_min: 1}\n",
+    "gate-levels": MINIMAL + "gate: {over_limit: error, levels: {preemptions: warn, no_oom: error}}\n",
 }
 
 
