@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import httpx
@@ -59,34 +57,6 @@ with signals_interrupt():
 @pytest.fixture(scope="module")
 def entry(engine_python: Path) -> EngineEntry:
     return find_engine(str(engine_python), os.environ)
-
-
-@pytest.fixture
-def own_place(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Temporary files, locks and records of a test's own, and nothing of them left; shared memory neither."""
-    before = segments()
-    with tempfile.TemporaryDirectory(prefix="kr-", dir="/tmp") as short:
-        for name, folder in (("TMPDIR", "tmp"), ("XDG_RUNTIME_DIR", "run"), ("XDG_STATE_HOME", "state")):
-            (Path(short) / folder).mkdir(mode=0o700)
-            monkeypatch.setenv(name, str(Path(short) / folder))
-        monkeypatch.setattr(tempfile, "tempdir", None)
-        yield Path(short)
-        kept = {path.name for folder in ("tmp", "run") for path in (Path(short) / folder).iterdir()}
-        assert {name for name in kept if not name.startswith("torchinductor_")} == set()
-    assert eventually(lambda: segments() <= before | mapped())
-
-
-def segments() -> set[str]:
-    return {path.name for path in Path("/dev/shm").iterdir()}
-
-
-def mapped() -> set[str]:
-    """The shared memory that some process, also another test's, still has mapped."""
-    found: set[str] = set()
-    for maps in Path("/proc").glob("[0-9]*/maps"):
-        with contextlib.suppress(OSError):
-            found |= {line.rsplit("/", 1)[1] for line in maps.read_text().splitlines() if "/dev/shm/" in line}
-    return found
 
 
 def command(entry: EngineEntry, model: object, *words: str, port: int | None = None) -> EngineCommand:
