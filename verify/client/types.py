@@ -40,3 +40,20 @@ class ClientFacts(msgspec.Struct, frozen=True, kw_only=True):
     connections: int
     coalesced_fraction: float | None
     stopped_early: bool = False
+    unsent: int = 0  # planned, and not sent because the run was stopped
+    began_s: float | None = None  # when the phase's clock started, on the run's own
+    faults: tuple[str, ...] = ()  # what this machine or the client itself could not do; the load is then not as planned
+
+
+class Probe(msgspec.Struct, frozen=True, kw_only=True):
+    """What one short request before the run showed. Where `error` is set the server did not answer it as it should.
+
+    `counts_by`: how the server says how many tokens an event holds: "ids", "running_usage" or "none".
+    """
+
+    outcome: str  # as in a row
+    counts_by: str = "none"
+    status: int | None = None
+    error: str | None = None
+    keeps_alive: bool = True
+    notes: tuple[str, ...] = ()
