@@ -211,17 +211,12 @@ class Client:
         gone = await asyncio.gather(*(self._prepared(process) for process, _ in pairs))
         began = max(began, time.perf_counter() + _HEADSTART_S)
         go = Go(began=began, zero=zero)
-        following = asyncio.gather(
-            *(
-                self._follow(process, share, lost, go, on_rows)
-                for (process, share), lost in zip(pairs, gone, strict=True)
-            )
-        )
-        stopping = asyncio.gather(self._pass_on(stop, [process for process, _ in pairs]))
+        following = [self._follow(*pair, lost, go, on_rows) for pair, lost in zip(pairs, gone, strict=True)]
+        passing_on = [asyncio.create_task(self._pass_on(stop, [process for process, _ in pairs]))]
         try:
-            ended = await following
+            ended = await asyncio.gather(*following)
         finally:
-            stopping.cancel()
+            passing_on[0].cancel()
         return merged(
             phase.name,
             loops=[process.loop for process, _ in pairs],
