@@ -1,6 +1,6 @@
 # What there is to do here. Everything lives in .venv and .engine beside this file; `make clean` takes both away.
 #
-#   make demo      set up, plan a bundled workload, show the page
+#   make demo      set up, start a real vLLM for the CPU from a plan, ask it, stop it
 #   make test      set up, then lint, types and every test, those against a real vLLM included
 #   make help      the other targets
 
@@ -12,7 +12,6 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 ENGINE_DIR ?= .engine
-DEMO ?= chat-8k
 PYTEST_ARGS ?=
 
 # The first Python that is new enough and can make virtual environments; `make PYTHON=... TARGET` overrides it.
@@ -33,8 +32,8 @@ help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: $(VENV)/.installed ## Plan a bundled workload and show the page (DEMO=NAME for another)
-	@$(BIN)/kvadvise plan $(DEMO)
+demo: $(VENV)/.installed engine ## Plan a made-up model, start a real vLLM from the plan, compare, ask, stop
+	@$(BIN)/kvadvise demo --engine "$(engine_python)"
 
 .PHONY: setup
 setup: $(VENV)/.developing ## The development environment, nothing run
@@ -77,7 +76,7 @@ clean: ## Take away what the targets above have made
 engine_python = $(if $(KVADVISE_ENGINE),$(KVADVISE_ENGINE),$(abspath $(ENGINE_DIR))/bin/python)
 
 .PHONY: engine
-engine: $(if $(KVADVISE_ENGINE),,$(ENGINE_DIR)/.installed) ## A real vLLM for the CPU, for the tests
+engine: $(if $(KVADVISE_ENGINE),,$(ENGINE_DIR)/.installed) ## A real vLLM for the CPU, in .engine
 
 $(ENGINE_DIR)/.installed: tests/engine/install.sh
 	bash tests/engine/install.sh "$(abspath $(ENGINE_DIR))"

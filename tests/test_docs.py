@@ -57,7 +57,8 @@ def _quoted(match: re.Match[str], now: str) -> str:
 def test_readme_shows_the_demo_and_the_help() -> None:
     commands = [command for path, command in QUOTES if path.name == "README.md"]
     assert commands == ["kvadvise plan chat-8k", "kvadvise plan --help"]
-    assert "DEMO ?= chat-8k" in (ROOT / "Makefile").read_text()
+    assert "kvadvise demo --engine" in (ROOT / "Makefile").read_text()
+    assert "<!-- demo -->" in (ROOT / "README.md").read_text("utf-8")  # held by tests/engine/test_demo.py
 
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
