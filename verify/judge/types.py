@@ -14,7 +14,8 @@ Level = Literal["error", "warn"]
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing asked of the run. `interval` is the range the truth lies in (95 %), where it is a share or percentile.
+    """One thing asked of the run. `interval` is the range the truth lies in (95 % at each end), where it is a share or
+    percentile; None at an end is unbounded, and so is a percentile observed as "unbounded": too many have failed.
 
     unknown: it could not be told; at level error that makes the verdict inconclusive. `is_validity`: it asks whether
     the run measured what it should have, not whether the server is good; such a one fails into `unknown`.
@@ -28,7 +29,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
     threshold: float | str | None
     unit: str
     n: int | None
-    interval: tuple[float, float] | None
+    interval: tuple[float | None, float | None] | None
     reason: str
     is_validity: bool = False
     remedy: str = ""

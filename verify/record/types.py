@@ -52,6 +52,7 @@ class RequestRow(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None = None  # short, redacted, one line
     retries: int = 0  # connections that broke before anything was sent on them
     process: int = 0
+    is_recorded: bool = False  # a recorded request, sent as it was: its lengths are the log's and were not forced
 
 
 class GpuMemory(msgspec.Struct, frozen=True, array_like=True):
