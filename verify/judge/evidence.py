@@ -9,6 +9,7 @@ import math
 from collections.abc import Iterable
 from functools import cached_property
 from itertools import pairwise
+from typing import TypeVar, cast
 
 import msgspec
 
@@ -211,8 +212,9 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
 
     def _answer(self, status: Status, reason: str, remedy: str) -> Check:
         return Check(
-            id=self.check, phase=self.phase, level=self.level, status=status, observed=self.observed,
-            threshold=self.threshold, unit=self.unit, n=self.n, interval=self.interval, reason=reason,
+            id=self.check, phase=self.phase, level=self.level, status=status, observed=tidy(self.observed),
+            threshold=tidy(self.threshold), unit=self.unit, n=self.n, reason=reason,
+            interval=None if self.interval is None else (tidy(self.interval[0]), tidy(self.interval[1])),
             is_validity=self.is_validity, remedy=remedy,
         )  # fmt: skip
 
@@ -220,6 +222,14 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
 def finite(value: float | None) -> float | None:
     """The value where it is a number that can be reckoned with."""
     return float(value) if value is not None and math.isfinite(value) else None
+
+
+_T = TypeVar("_T")
+
+
+def tidy(value: _T) -> _T:
+    """The value without what floating point adds to it: to a billionth."""
+    return cast("_T", round(value, 9)) if isinstance(value, float) and math.isfinite(value) else value
 
 
 def fig(value: float) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from verify.judge.evidence import FAILURES, LOADED, Evidence, finite
+from verify.judge.evidence import FAILURES, LOADED, Evidence, finite, tidy
 from verify.judge.intervals import nearest_rank
 from verify.record.types import RequestRow
 
@@ -135,8 +135,8 @@ def _figures(values: list[Took]) -> dict[str, float | None]:
     """Percentiles over all, the largest over what was measured."""
     most = sorted(one.most for one in values)
     measured = [value for value in most if math.isfinite(value)]
-    figures = {name: finite(nearest_rank(most, share)) if most else None for name, share in PERCENTILES.items()}
-    return {**figures, "max": measured[-1] if measured else None}
+    figures = {name: tidy(finite(nearest_rank(most, share))) if most else None for name, share in PERCENTILES.items()}
+    return {**figures, "max": tidy(measured[-1]) if measured else None}
 
 
 def _between(start: float | None, end: float | None, row: RequestRow) -> Took | None:

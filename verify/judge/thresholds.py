@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -23,12 +23,14 @@ HANG_S = 120.0
 class Thresholds(msgspec.Struct, frozen=True, kw_only=True):
     """The names are the workload file's keys; None where it gives none and nothing holds by default.
 
-    `objectives` are the `slo` keys given, in seconds. `levels` are those that differ from the default.
+    `objectives` are the `slo` keys given, in seconds. `levels` are those that differ from the default. `load` is the
+    whole of `workload:`, for what was run cannot be judged as another load.
     """
 
     concurrency: int
     requests_per_s: float | None = None
     shared_prefix_tokens: int = 0
+    load: dict[str, Any] = {}
     objectives: dict[str, float] = {}
     levels: dict[str, Level] = {}
     over_limit: SHORTENED = "warn"
@@ -82,6 +84,7 @@ def thresholds_of(workload: WorkloadFile) -> Thresholds:
         concurrency=load.concurrency,
         requests_per_s=load.requests_per_s,
         shared_prefix_tokens=load.shared_prefix_tokens,
+        load={name: value for name, value in msgspec.to_builtins(load).items() if value is not None},
         objectives=objectives,
         **workload.gate,
     )

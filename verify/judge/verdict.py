@@ -17,6 +17,7 @@ from verify.judge.evidence import FAILURES, Evidence, fig, finite, of
 from verify.judge.kv_use import KvTimeline
 from verify.judge.thresholds import Thresholds
 from verify.judge.types import Check, Result, Verdict
+from verify.record.text import encodable
 from verify.record.types import Planned, Run, Served
 
 DECISIVE = ("no_oom", "engine_alive")
@@ -30,7 +31,7 @@ def judge(run: Run, thresholds: Thresholds) -> Verdict:
     verdict, summary = decide(checks)
     if verdict == "pass":
         summary = f"{summary}: {_measured(e, kv)}{_warnings(checks)}"
-    return Verdict(
+    found = Verdict(
         kvadvise_version=run.kvadvise_version,
         verdict=verdict,
         summary=summary,
@@ -45,6 +46,7 @@ def judge(run: Run, thresholds: Thresholds) -> Verdict:
         run=_run(e),
         notes=_notes(e),
     )
+    return encodable(found)
 
 
 def engine_did_not_start(
@@ -75,9 +77,9 @@ def engine_did_not_start(
     is_oom = code.startswith("oom") or code in ("killed-by-host", "sampler-warmup")
     checks = tuple(_not_started(check, reason, remedy, is_oom) for check in judged.checks)
     ran = {**judged.run, "seconds": seconds, "ended": "engine_did_not_start", "ending_text": reason}
-    return msgspec.structs.replace(
+    return encodable(msgspec.structs.replace(
         judged, verdict="fail", summary=reason, checks=checks, diagnosis=said or None, run=ran
-    )  # fmt: skip
+    ))  # fmt: skip
 
 
 _DIAGNOSIS = ("code", "message", "remedy", "evidence")

@@ -18,6 +18,7 @@ import msgspec
 
 from advisor.errors import InvalidInput
 from verify.record.files import replace_files, without_secrets
+from verify.record.text import encodable
 from verify.record.types import PhaseMark, RequestRow, Run, Snapshot
 
 REQUESTS, TIMELINE, RUN = "requests.jsonl.gz", "timeline.jsonl.gz", "run.json"
@@ -66,7 +67,7 @@ def run_files(run: Run, secrets: Iterable[str] = ()) -> dict[str, bytes]:
             TIMELINE: StoredFile(len(run.marks) + len(run.snapshots), _digest(timeline)),
         },
     )
-    text = msgspec.json.format(msgspec.json.encode(stored), indent=2) + b"\n"
+    text = msgspec.json.format(msgspec.json.encode(encodable(stored)), indent=2) + b"\n"
     return {REQUESTS: rows, TIMELINE: timeline, RUN: without_secrets(text, words)}
 
 
@@ -101,7 +102,7 @@ _AGAIN = "give the --out directory of a run; one that was damaged has to be run 
 
 def _packed(values: Iterable[msgspec.Struct], secrets: tuple[str, ...]) -> bytes:
     encode = msgspec.json.Encoder().encode
-    text = b"".join(encode(value) + b"\n" for value in values)
+    text = b"".join(encode(encodable(value)) + b"\n" for value in values)
     return gzip.compress(without_secrets(text, secrets), compresslevel=6, mtime=0)
 
 
