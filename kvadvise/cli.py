@@ -12,7 +12,7 @@ import click
 
 from kvadvise import __version__
 
-COMMANDS = ("plan", "diff", "launch", "stop", "diagnose", "demo", "gpus", "models", "profiles", "completion")
+COMMANDS = ("plan", "diff", "launch", "judge", "stop", "diagnose", "demo", "gpus", "models", "profiles", "completion")
 
 
 class Session:
