@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from advisor.plan_types import Finding
 from launch.engine_command import EngineCommand, option_value
-from launch.ports import PortState, ask_port
+from launch.ports import PortState, ask_port, free_port_near
 
 # option, its default where vLLM uses it at all, the option that makes it do so (vLLM 0.32 config/parallel.py)
 _OPTION_PORTS = (
@@ -67,16 +67,16 @@ def _vllm_port(env: Mapping[str, str]) -> list[Finding]:
 
 
 def _bindable(host: str, port: int, name: str, ask: Callable[[str, int], PortState]) -> list[Finding]:
-    state = ask(host, port)
+    state, asked = ask(host, port), (host, port, name, ask)
     where = f"port {port}" if name == "--port" else f"port {port} ({name})"
     if state.state == "listening":
-        return [_finding("port-in-use", f"{where} is in use by {state.held_by}", f"stop it, or choose another {name}")]
+        return [_finding("port-in-use", f"{where} is in use by {state.held_by}", f"stop it, or {_another(*asked)}")]
     if state.state == "bound":
         return [
             _finding(
                 "port-in-use",
                 f"{where} is bound by a program that does not listen yet, such as a server that is still loading",
-                f"wait for it, stop it, or choose another {name}",
+                f"wait for it, stop it, or {_another(*asked)}",
             )
         ]
     if state.state == "forbidden":
@@ -88,6 +88,11 @@ def _bindable(host: str, port: int, name: str, ask: Callable[[str, int], PortSta
             )
         ]
     return []
+
+
+def _another(host: str, port: int, name: str, ask: Callable[[str, int], PortState]) -> str:
+    free = free_port_near(host, port, ask)
+    return f"choose another {name}" + (f": {free} is free" if free is not None else "")
 
 
 def _collision(name: str, other: str, port: int) -> Finding:

@@ -9,11 +9,13 @@ import msgspec
 from launch.diagnosis import EVIDENCE_LENGTH, diagnose
 from launch.diagnosis_types import Context, Diagnosis, ExitState
 from launch.log_lines import read_lines
+from launch.ports import free_port_near
 from launch.server import StartFailure
 
 _NOTHING = Context()
 _LOST = "Failed core proc(s): {}"
 _RANKS = ("EngineCore", "Worker", "VllmWorker", "RayWorker")
+_PORT_TAKEN = "port-in-use"
 _SILENCE = "a process of the engine ended without an error of its own"
 
 
@@ -30,10 +32,21 @@ def explain(failure: StartFailure, context: Context = _NOTHING) -> list[Diagnosi
     if _is_unexplained(found) and not was_asked and _ended_without_a_word(lines):
         state = msgspec.structs.replace(state, code=-signal.SIGKILL)
         found = [_with_signal(finding, _SILENCE) for finding in diagnose(lines, state, context)]
-    if any(finding.severity == "error" for finding in found):
-        return found
-    evidence = next((line for line in reversed(lines) if not line.startswith("[kvadvise]")), "the log is empty")
-    return [_own(failure, evidence[:EVIDENCE_LENGTH]), *found]
+    if not any(finding.severity == "error" for finding in found):
+        evidence = next((line for line in reversed(lines) if not line.startswith("[kvadvise]")), "the log is empty")
+        found = [_own(failure, evidence[:EVIDENCE_LENGTH]), *found]
+    return [_with_port(finding, failure) for finding in found]
+
+
+def _with_port(finding: Diagnosis, failure: StartFailure) -> Diagnosis:
+    """Where a port is to blame: the next one that is free just now."""
+    if finding.code != _PORT_TAKEN or finding.change is not None or failure.port is None:
+        return finding
+    other = free_port_near(failure.host, failure.port)
+    if other is None:
+        return finding
+    remedy = f"set port to {other}, which is free, or stop what listens on {failure.port}"
+    return msgspec.structs.replace(finding, remedy=remedy, change={"port": other})
 
 
 def _is_unexplained(found: list[Diagnosis]) -> bool:

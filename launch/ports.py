@@ -13,6 +13,7 @@ import contextlib
 import errno
 import os
 import socket
+from collections.abc import Callable
 from typing import Literal
 
 import msgspec
@@ -49,6 +50,14 @@ def ask_port(host: str, port: int) -> PortState:
     if _has_connections(port):
         return PortState(state="free")
     return PortState(state="bound", holders=holders_of(port))
+
+
+def free_port_near(
+    host: str, port: int, ask: Callable[[str, int], PortState] = ask_port, *, tries: int = 100
+) -> int | None:
+    """The first port above this one that can be bound and listened on now; None where none of them can."""
+    above = range(port + 1, min(port + 1 + tries, 65536))
+    return next((other for other in above if ask(host, other).state == "free"), None)
 
 
 def holders_of(port: int) -> tuple[tuple[int, str], ...]:

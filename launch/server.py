@@ -48,6 +48,8 @@ class StartFailure(msgspec.Struct, frozen=True, kw_only=True):
     elapsed_s: float
     log_path: Path
     log_begin: int = 0
+    host: str = ""
+    port: int | None = None
 
     def lines(self) -> list[str]:
         """This start's own log, from its first part to its end."""
@@ -217,6 +219,8 @@ class _Start:
                 elapsed_s=elapsed_s,
                 log_path=self.process.log_path,
                 log_begin=self.process.log_begin,
+                host=self.command.host,
+                port=self.command.port,
             )
         )
 

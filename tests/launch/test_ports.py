@@ -10,7 +10,7 @@ import pytest
 
 from advisor.plan_types import Finding
 from launch.check_ports import check_ports
-from launch.ports import PortState, ask_port, listener_pids
+from launch.ports import PortState, ask_port, free_port_near, listener_pids
 from tests.launch.engines import command, free_port
 
 FREE = PortState(state="free")
@@ -130,3 +130,21 @@ def test_who_has_the_port_is_said() -> None:
     unseen = PortState(state="listening")
     assert "another program" in check_ports(command(port=8123), {}, lambda *_: unseen)[0].message
     assert codes(check_ports(command(port=99999), {}, lambda *_: unseen)) == ["port-forbidden"]
+
+
+@pytest.mark.parametrize(
+    ("port", "taken", "expected"),
+    [
+        pytest.param(8000, {8001, 8002}, 8003, id="the-next-free-one"),
+        pytest.param(8000, set(range(8001, 8200)), None, id="none-near"),
+        pytest.param(65534, set(), 65535, id="the-last"),
+        pytest.param(65535, set(), None, id="none-above"),
+    ],
+)
+def test_another_port_is_the_next_that_is_free(port: int, taken: set[int], expected: int | None) -> None:
+    def ask(_: str, asked: int) -> PortState:
+        return PortState(state="listening" if asked in taken else "free")
+
+    assert free_port_near("", port, ask) == expected
+    seen = check_ports(command(port=8000), {}, lambda host, n: PortState(state="bound") if n == 8000 else ask(host, n))
+    assert f"{free_port_near('', 8000, ask)} is free" in seen[0].remedy or 8199 in taken
