@@ -29,10 +29,10 @@ def emit(text: str) -> None:
         raise InvalidInput(f"cannot write: {error.strerror}", where="standard output") from error
 
 
-def tell(text: str) -> None:
+def tell(text: str, *, ends_line: bool = True) -> None:
     """Write to stderr; a stderr that is gone is nobody's concern."""
     try:
-        click.echo(text, err=True)
+        click.echo(text, err=True, nl=ends_line)
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
 

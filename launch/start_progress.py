@@ -36,9 +36,14 @@ class StartProgress(msgspec.Struct, frozen=True, kw_only=True):
     still_s: float
 
     @property
+    def is_waiting(self) -> bool:
+        """Whether there has been no news for a while."""
+        return self.still_s >= 10.0
+
+    @property
     def text(self) -> str:
         """The phase in words, and after a while without news that it is still waited for."""
-        if self.still_s < 10.0:
+        if not self.is_waiting:
             return self.progress.text
         return f"{self.progress.text}: still waiting for {self.waiting_for} ({self.still_s:.0f} s without news)"
 

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from launch.engine_command import EngineCommand
     from launch.engine_entry import EngineEntry
     from launch.running_server import RunningServer, Stopped
-    from launch.start_progress import StartProgress
 
 _OFFLINE = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "1"}
 _QUESTION = "How many requests fit?"
@@ -55,7 +54,6 @@ class _Demo:
     def __init__(self, look: Look) -> None:
         self.look = look
         self._step = 0
-        self._shown = ""
 
     def run(self, choice: str | None, *, keep: bool) -> int:
         """Every step in order; what was started is stopped on every way out."""
@@ -82,6 +80,7 @@ class _Demo:
 
     def _start(self, wanted: EngineCommand, made: Plan) -> RunningServer:
         from advisor.errors import EngineUnavailable
+        from kvadvise.printing.starting import starting_on_stderr
         from launch.bring_up import bring_up
         from launch.diagnosis_context import context_of
         from launch.explain import explain
@@ -89,17 +88,16 @@ class _Demo:
         from launch.server import StartFailed
 
         self._head(f"vLLM {wanted.entry.version_text}", wanted.entry.python or wanted.entry.words[0])
+        shown = starting_on_stderr()
         try:
-            return bring_up(wanted, needs_of(wanted, made), on_progress=self._progress, on_wait=_tell)
+            return bring_up(wanted, needs_of(wanted, made), on_progress=shown.show, on_wait=_tell)
         except StartFailed as failed:
+            shown.end()
             first = explain(failed.failure, context_of(made))[0]
             _tell(f"  seen: {first.evidence}\n  the engine's log is {failed.failure.log_path}")
             raise EngineUnavailable(f"{first.code}: {first.message}", hint=first.remedy) from None
-
-    def _progress(self, seen: StartProgress) -> None:
-        if seen.text != self._shown and not (seen.still_s and seen.still_s % 30 > 1):
-            self._shown = seen.text
-            _tell(f"  {seen.elapsed_s:5.0f} s  {seen.text}")
+        finally:
+            shown.end()
 
     def _head(self, title: str, aside: str = "") -> None:
         from kvadvise.output import emit

@@ -9,6 +9,7 @@ import re
 import sys
 import textwrap
 from collections.abc import Iterable, Sequence
+from typing import TextIO
 
 import msgspec
 
@@ -72,14 +73,15 @@ class Look(msgspec.Struct, frozen=True, kw_only=True):
         return "–" if self.unicode else "-"
 
 
-def look_of_terminal() -> Look:
-    """The look of stdout: colour only on a terminal, and never where NO_COLOR is set (https://no-
+def look_of_terminal(stream: TextIO | None = None) -> Look:
+    """The look of a stream, stdout unless another is given: colour only on a terminal, and never where NO_COLOR is set (https://no-
     color.org).
     """
-    is_terminal = sys.stdout.isatty()
+    stream = sys.stdout if stream is None else stream
+    is_terminal = stream.isatty()
     colour = is_terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    encoding = (sys.stdout.encoding or "ascii").lower().replace("-", "")
-    return Look(width=_width() if is_terminal else 80, colour=colour, unicode=encoding.startswith("utf"))
+    encoding = (stream.encoding or "ascii").lower().replace("-", "")
+    return Look(width=_width(stream) if is_terminal else 80, colour=colour, unicode=encoding.startswith("utf"))
 
 
 def columns(rows: Iterable[Sequence[str]], *, right: Iterable[int] = (), gap: int = 2) -> list[str]:
@@ -103,9 +105,9 @@ def _length(text: str) -> int:
     return len(_ESCAPES.sub("", text))
 
 
-def _width() -> int:
+def _width(stream: TextIO) -> int:
     try:
-        columns_there = os.get_terminal_size(sys.stdout.fileno()).columns
+        columns_there = os.get_terminal_size(stream.fileno()).columns
     except OSError:
         columns_there = 80
     return max(_NARROWEST, min(columns_there, _WIDEST))
