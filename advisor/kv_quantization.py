@@ -1,8 +1,9 @@
 """Which 8-bit KV cache dtype a model, GPU and vLLM version allow, or why none.
 
 Field experience behind each refusal: below compute capability 8.0 nothing runs, 8.0 to 8.8 run e5m2 only
-(vllm#26431, vllm#47549), e5m2 is refused for checkpoints that are fp8 themselves and, until vllm#45040, for
-every quantised one. What lay_out refuses beyond that (a backend without the dtype) is found by trying.
+(vllm#26431) and from 0.24 nothing either (vllm#47549, v1/attention/backends/triton_attn.py), e5m2 is refused for
+checkpoints that are fp8 themselves and, until vllm#45040, for every quantised one. What lay_out refuses beyond
+that (a backend without the dtype) is found by trying.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from advisor.versions import Version
 
 NATIVE_FP8 = (8, 9)
 OLDEST_E5M2 = (8, 0)
+_E5M2_NEEDS_FP8 = (0, 24)  # from here the Triton kernels refuse e5m2 where they have no e4m3
 _E5M2_BESIDE_QUANTISED = (0, 24)  # first release with vllm#45040; 0.23 still refuses every quantised checkpoint
 _KEEPS_KV_SCALES = ("fp8", "fbgemm_fp8", "modelopt")  # methods with a KV cache part of their own
 _AMD_FP8 = ("gfx94", "gfx95")
@@ -51,12 +53,19 @@ def _before_ada(model: ModelSpec, capability: tuple[int, int], version: Version)
     cap = f"compute capability {capability[0]}.{capability[1]}"
     if capability < OLDEST_E5M2:
         return KvChoice(None, f"{cap} has no 8-bit float for the KV cache; 8.0 is the least (vllm#47549)")
+    if not e5m2_runs(capability, version):
+        return KvChoice(None, f"{cap} has no 8-bit float for the KV cache; vLLM {version} needs 8.9 (vllm#47549)")
     if model.uses_mla:
         return KvChoice(None, f"{cap} has no fp8 e4m3, and MLA backends keep no e5m2")
     refused = e5m2_refused(model, version)
     if refused:
         return KvChoice(None, f"{cap} has no fp8 e4m3 (vllm#26431), and {refused}")
     return KvChoice("fp8_e5m2", f"{cap} has no fp8 e4m3 (vllm#26431); fp8_e5m2 runs")
+
+
+def e5m2_runs(capability: tuple[int, int], version: Version) -> bool:
+    """Whether the kernels keep an fp8_e5m2 cache at this compute capability."""
+    return capability >= NATIVE_FP8 or (capability >= OLDEST_E5M2 and version < _E5M2_NEEDS_FP8)
 
 
 def e5m2_refused(model: ModelSpec, version: Version) -> str:

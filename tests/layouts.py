@@ -15,6 +15,7 @@ from advisor.facts import ModelFacts
 from advisor.gpu import Gpu
 from advisor.kv.layout import KvLayout, Pool, lay_out
 from advisor.model.read import read_model
+from advisor.tensor_parallel import tp_problems
 from advisor.units import GIB
 from advisor.versions import Version, parse_version
 
@@ -27,6 +28,10 @@ _PARALLEL = {
     "dcp": "decode_context_parallel_size",
     "ep": "enable_expert_parallel",
 }
+
+
+# what an answer may break: some were asked with VLLM_ALLOW_LONG_MAX_MODEL_LEN
+ALLOWED = frozenset({"max-model-len-beyond-model"})
 
 
 class Prediction(msgspec.Struct, frozen=True):
@@ -77,11 +82,12 @@ def predict(facts: ModelFacts, case: dict[str, Any], version: Version) -> Predic
     except KvadviseError as error:
         return Prediction(None, None, str(error))
     pool = layout.pool([int(case["kv_gib"] * GIB)] * engine.pipeline_parallel_size)
+    split = tp_problems(model, engine.tensor_parallel_size, expert_parallel=engine.enable_expert_parallel)
     return Prediction(
         layout,
         pool,
         "",
-        tuple(v.code for v in engine.violations),
+        (*(v.code for v in engine.violations), *(problem.code for problem in split)),
         engine.max_model_len,
         (engine.max_num_batched_tokens, engine.max_num_seqs),
     )
@@ -94,6 +100,8 @@ def differences(row: dict[str, Any], got: Prediction) -> list[str]:
         return [] if refused else [f"vLLM refuses ({row['refused']})"]
     if got.layout is None or got.pool is None:
         return [f"refused: {got.refused}"]
+    if set(got.violations) - ALLOWED:
+        return [f"refused: {', '.join(got.violations)}"]
     pairs: list[tuple[str, Any, Any]]
     if "needed_gib" in row:
         pairs = [

@@ -14,11 +14,11 @@ import msgspec
 
 from advisor.engine import Engine
 from advisor.errors import EngineRefuses
-from advisor.kv.backend import Backend, choose_backend
+from advisor.kv.backend import choose_backend
 from advisor.kv.groups import LayerGroup, make_groups
-from advisor.kv.parallel import pipeline_slices
-from advisor.kv.per_layer import layer_specs, size_blocks
-from advisor.kv.specs import LayerSpec, Lengths, ceil_div
+from advisor.kv.per_layer import layer_specs
+from advisor.kv.specs import Lengths, ceil_div
+from advisor.kv.stages import Stage, block_bytes, cut, held_by, sizing_of, token_bytes
 from advisor.model.spec import ModelSpec
 from advisor.versions import Version
 
@@ -215,18 +215,23 @@ def lay_out(model: ModelSpec, engine: Engine) -> KvLayout:
     Raises EngineRefuses where vLLM refuses (page sizes that cannot be unified, a backend that does not exist for
     this dtype and GPU).
     """
-    backend = choose_backend(model, engine.gpu, engine.version, engine.cache_dtype, engine.dtype)
-    _check_block_size(engine, backend)
-    sizing = size_blocks(model, engine, backend)
-    specs, owners = layer_specs(model, engine, sizing)
+    backend = choose_backend(
+        model,
+        engine.gpu,
+        engine.version,
+        engine.cache_dtype,
+        engine.dtype,
+        block_size=engine.block_size,
+        dcp=engine.decode_context_parallel_size,
+    )
+    cuts = cut(model, engine, backend)
+    specs, owners = layer_specs(model, engine, lambda index: sizing_of(cuts, index))
     groups = make_groups(
         specs, engine.version, hybrid_disabled=_hybrid_disabled(model, engine), packed=model.packs_pages
     )
-    slices = pipeline_slices(model.num_layers, engine.pipeline_parallel_size)
-    stages = [_project(groups, owners, first, end) for first, end in slices]
-    per_block = tuple(
-        max(_stage_bytes(group, members) for group, members in zip(groups, s, strict=True)) for s in stages
-    )
+    _check_context(groups, engine)
+    stages = [held_by(stage, groups, owners) for stage in cuts]
+    per_block = tuple(block_bytes(groups, held) for held in stages)
     if min(per_block) == 0:
         raise EngineRefuses(
             "pp-empty-stage",
@@ -241,7 +246,7 @@ def lay_out(model: ModelSpec, engine: Engine) -> KvLayout:
     )
     deciding = per_block.index(max(per_block))
     return KvLayout(
-        block_size=sizing.reported_block_size,
+        block_size=_reported(cuts, groups),
         groups=tuple(
             Group(
                 kind=group.spec.kind,
@@ -253,10 +258,10 @@ def lay_out(model: ModelSpec, engine: Engine) -> KvLayout:
             for group, members in zip(groups, stages[deciding], strict=True)
         ),
         bytes_per_block=per_block,
-        bytes_per_token=_bytes_per_token(groups, stages[deciding]),
+        bytes_per_token=token_bytes(groups, stages[deciding]),
         bytes_per_request=per_block[deciding] * sum(group.blocks(request) for group in groups),
         backend=backend.name,
-        notes=sizing.notes,
+        notes=cuts[0].sizing.notes or cuts[-1].sizing.notes,
         version=engine.version,
         max_model_len=engine.max_model_len,
         longest_model_len=model.max_length.tokens,
@@ -271,15 +276,23 @@ def lay_out(model: ModelSpec, engine: Engine) -> KvLayout:
     )
 
 
-def _check_block_size(engine: Engine, backend: Backend) -> None:
-    if engine.block_size is not None and not backend.takes(engine.block_size) and backend.name != "CPU_MLA":
-        sizes = " or ".join(map(str, backend.sizes)) if backend.sizes else f"a multiple of {backend.base}"
+def _check_context(groups: Sequence[LayerGroup], engine: Engine) -> None:
+    """Sliding layers cannot be divided by tokens; laid out as full ones (hybrid manager disabled) they can."""
+    sliding = any(spec.kind == "SlidingWindowSpec" for group in groups for _, spec in group.members)
+    if sliding and engine.decode_context_parallel_size > 1:
         raise EngineRefuses(
-            "block-size",
-            f"block_size {engine.block_size} is not one that {backend.name} supports",
-            hint=f"use {sizes}, or leave it to vLLM",
-            source="vLLM v1/attention/backend.py: supports_block_size",
+            "dcp-sliding-window",
+            "decode context parallel does not support sliding-window layers",
+            hint="set decode_context_parallel_size: 1, or disable_hybrid_kv_cache_manager: true beside full layers",
+            source="vLLM v1/kv_cache_interface.py: SlidingWindowSpec",
         )
+
+
+def _reported(cuts: Sequence[Stage], groups: Sequence[LayerGroup]) -> int:
+    """The block size a server states; where workers disagree, the smallest of the groups."""
+    if len({stage.sizing for stage in cuts}) == 1:
+        return cuts[0].sizing.reported_block_size
+    return min(group.spec.block_size for group in groups)
 
 
 def _hybrid_disabled(model: ModelSpec, engine: Engine) -> bool:
@@ -289,20 +302,3 @@ def _hybrid_disabled(model: ModelSpec, engine: Engine) -> bool:
         or engine.version < _HYBRID_MANAGER
         or (chunked and engine.version < _CHUNKED_GROUPS)
     )
-
-
-def _project(groups: Sequence[LayerGroup], owners: Sequence[int], first: int, end: int) -> list[list[LayerSpec]]:
-    """The layers of each group that one pipeline stage holds."""
-    return [[spec for i, spec in group.members if first <= owners[i] < end] for group in groups]
-
-
-def _stage_bytes(group: LayerGroup, members: Sequence[LayerSpec]) -> int:
-    if group.uniform:
-        return sum(spec.page_size_bytes for spec in members)
-    return len(members) * group.spec.page_size_bytes
-
-
-def _bytes_per_token(groups: Sequence[LayerGroup], stage: Sequence[Sequence[LayerSpec]]) -> int | None:
-    if len(groups) != 1 or groups[0].spec.kind not in ("FullAttentionSpec", "MLAAttentionSpec"):
-        return None
-    return sum(spec.bytes_per_token for spec in stage[0])

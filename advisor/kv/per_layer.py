@@ -6,14 +6,15 @@ get_kv_cache_spec; up to 0.19 models/config.py (HybridAttentionMambaModelConfig)
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from math import lcm
 
 import msgspec
 
 from advisor.engine import Engine
 from advisor.errors import EngineRefuses
-from advisor.kv.backend import Backend
 from advisor.kv.dtypes import attention_bytes_per_head_token, latent_bytes_per_token
+from advisor.kv.kernels import Backend
 from advisor.kv.parallel import heads_per_rank
 from advisor.kv.specs import Kind, LayerSpec, ceil_div
 from advisor.kv.states import state_bytes, state_dtypes
@@ -25,6 +26,8 @@ _ATTENTION_KINDS: dict[str, Kind] = {
     "chunked": "ChunkedLocalAttentionSpec",
     "cross": "CrossAttentionSpec",
 }
+_DEFAULT_BLOCK, _CPU_BLOCK = 16, 128
+_STATES_FOLLOW = (0, 12)
 _MLA_ALIGN = 128  # blocks of hybrid MLA models are multiples of it from 0.27 on
 
 
@@ -40,15 +43,27 @@ class Sizing(msgspec.Struct, frozen=True, kw_only=True):
 
 def size_blocks(model: ModelSpec, engine: Engine, backend: Backend) -> Sizing:
     """The attention block, grown for hybrids until its page covers the largest state."""
-    block = engine.block_size or backend.default_block
-    if backend.name == "CPU_MLA":
-        block = 16
-    if engine.gpu.is_cpu and engine.block_size is None and backend.name != "CPU_MLA":
-        block = 128
+    if model.is_attention_free:
+        return unaligned(engine)
+    block = backend.block(engine.block_size)
     if not model.is_hybrid:
-        states = engine.max_model_len if model.is_attention_free else 0
-        return Sizing(block_size=block, reported_block_size=block, state_block_size=states)
+        return Sizing(block_size=block, reported_block_size=block)
     return _align_hybrid(model, engine, backend, block)
+
+
+def unaligned(engine: Engine) -> Sizing:
+    """The blocks of states on a worker that holds no attention layer, whose page nothing grows or pads.
+
+    Source: vLLM platforms/interface.py (update_block_size_for_backend), model_executor/models/config.py
+    (MambaModelConfig), by release: the states' block follows the cache's own from 0.12 on where prefixes are cached.
+    """
+    block = engine.block_size or (_CPU_BLOCK if engine.gpu.is_cpu else _DEFAULT_BLOCK)
+    follows = engine.mamba_cache_mode != "none" and engine.version >= _STATES_FOLLOW
+    return Sizing(
+        block_size=block,
+        reported_block_size=block,
+        state_block_size=block if follows else engine.max_model_len,
+    )
 
 
 def _align_hybrid(model: ModelSpec, engine: Engine, backend: Backend, block: int) -> Sizing:
@@ -121,15 +136,22 @@ def _bytes_per_token(cache: AttentionCache, engine: Engine) -> int:
     return heads * per_head * cache.states_per_token
 
 
-def layer_specs(model: ModelSpec, engine: Engine, sizing: Sizing) -> tuple[list[LayerSpec], list[int]]:
-    """vLLM's spec of every cache in the order of the layers, and the layer each belongs to."""
+def layer_specs(
+    model: ModelSpec, engine: Engine, sizing_of: Callable[[int], Sizing]
+) -> tuple[list[LayerSpec], list[int]]:
+    """vLLM's spec of every cache in the order of the layers, and the layer each belongs to.
+
+    `sizing_of` gives the blocks of the worker that holds a layer.
+    """
     specs, owners = [], []
-    made: dict[int, LayerSpec] = {}
+    made: dict[tuple[int, int], LayerSpec] = {}
     for layer in model.layers:
+        sizing = sizing_of(layer.index)
         for cache in layer.caches:
-            spec = made.get(id(cache))
+            key = (id(cache), id(sizing))
+            spec = made.get(key)
             if spec is None:
-                spec = made[id(cache)] = _spec(cache, model, engine, sizing)
+                spec = made[key] = _spec(cache, model, engine, sizing)
             specs.append(spec)
             owners.append(layer.index)
     if not specs:
@@ -168,13 +190,6 @@ def _spec(cache: LayerCache, model: ModelSpec, engine: Engine, sizing: Sizing) -
 
 def _attention_spec(cache: AttentionCache, engine: Engine, sizing: Sizing) -> LayerSpec:
     heads = heads_per_rank(cache.num_heads, cache.num_kv_heads, engine.tensor_parallel_size)
-    if cache.kind == "sliding" and engine.decode_context_parallel_size > 1:
-        raise EngineRefuses(
-            "dcp-sliding-window",
-            "decode context parallel does not support sliding-window layers",
-            hint="set decode_context_parallel_size: 1",
-            source="vLLM v1/kv_cache_interface.py: SlidingWindowSpec",
-        )
     return LayerSpec(
         kind=_ATTENTION_KINDS[cache.kind],
         block_size=sizing.block_size,

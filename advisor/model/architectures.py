@@ -15,6 +15,7 @@ from advisor.model import compressed as c
 from advisor.model import encdec as e
 from advisor.model import latent as m
 from advisor.model import recurrent as r
+from advisor.model import shared as s
 from advisor.model import uneven as u
 from advisor.model.config_view import ConfigView
 from advisor.model.spec import Layer
@@ -90,8 +91,8 @@ ARCHITECTURES: dict[str, Architecture] = {
     **_family(a.read_llama4, "Llama4ForCausalLM"),
     **_family(a.read_laguna, "LagunaForCausalLM", qk_norm=True),
     **_family(a.read_muse_glimmer, "MuseGlimmerForCausalLM", qk_norm=True),
-    **_family(a.read_gemma3n, "Gemma3nForCausalLM", qk_norm=True),
-    **_family(a.read_gemma4, "Gemma4ForCausalLM", qk_norm=True),
+    **_family(s.read_gemma3n, "Gemma3nForCausalLM", qk_norm=True),
+    **_family(s.read_gemma4, "Gemma4ForCausalLM", qk_norm=True),
     # heads counted in their own way
     **_family(
         a.read_mha,

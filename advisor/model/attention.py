@@ -274,31 +274,3 @@ def read_attn_config(cfg: ConfigView) -> tuple[Layer, ...]:
     kv = cfg.mapping("attn_config").get("kv_n_heads")
     kv = heads if kv is None else ConfigView.whole(kv, "attn_config.kv_n_heads")
     return uniform(["full"] * n, heads, check_kv_heads(kv, heads), head_size(cfg, heads), None)
-
-
-def read_gemma3n(cfg: ConfigView) -> tuple[Layer, ...]:
-    """Gemma 3n: the last `num_kv_shared_layers` layers use an earlier layer's cache and keep none of their own."""
-    n = num_layers(cfg)
-    kinds = layer_kinds(cfg, n, lambda i: "full" if (i + 1) % 5 == 0 else "sliding")
-    layers = plain(cfg, kinds, cfg.size("sliding_window", default=512))
-    return drop_shared(layers, cfg.count("num_kv_shared_layers", default=15))
-
-
-def drop_shared(layers: tuple[Layer, ...], shared: int) -> tuple[Layer, ...]:
-    """Empty the caches of the last `shared` layers."""
-    keep = len(layers) - shared
-    return tuple(layer if layer.index < keep else Layer(layer.index, ()) for layer in layers)
-
-
-def read_gemma4(cfg: ConfigView) -> tuple[Layer, ...]:
-    """Gemma 4: sliding layers with `head_dim`, full ones with `global_head_dim` and, where K is V, fewer heads."""
-    n, heads = num_layers(cfg), num_heads(cfg)
-    kinds = layer_kinds(cfg, n, lambda i: "full" if (i + 1) % 6 == 0 or i == n - 1 else "sliding")
-    window = cfg.size("sliding_window", default=512)
-    kv, size = num_kv_heads(cfg, heads), head_size(cfg, heads)
-    wide = cfg.optional_size("global_head_dim", default=512) or size
-    global_kv = cfg.optional_size("num_global_key_value_heads") if cfg.flag("attention_k_eq_v") else None
-    sliding = uniform(["sliding"] * n, heads, kv, size, window)
-    full = uniform(["full"] * n, heads, check_kv_heads(global_kv or kv, heads), wide, None)
-    layers = tuple(full[i] if kind == "full" else sliding[i] for i, kind in enumerate(kinds))
-    return drop_shared(layers, cfg.count("num_kv_shared_layers"))

@@ -8,6 +8,7 @@ from advisor.model import architectures as known
 from advisor.model.attention import hidden_size, num_heads
 from advisor.model.config_view import ConfigView
 from advisor.model.dtypes import auto_dtype, config_dtype
+from advisor.model.experts import expert_layers
 from advisor.model.lengths import default_max_model_len, read_max_length
 from advisor.model.quantization import read_quantization
 from advisor.model.since import ARCHITECTURE_RELEASES
@@ -94,6 +95,8 @@ def read_model(facts: ModelFacts, version: Version) -> ModelSpec:
         uses_alibi=entry.alibi,
         is_mm_prefix=_is_mm_prefix(cfg) and multimodal,
         num_nextn_layers=cfg.count("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_modules"),
+        ties_embeddings=cfg.flag("tie_word_embeddings"),
+        expert_layers=expert_layers(name, cfg, 1 + max(layer.index for layer in layers), version),
         state_dtype=_state_dtype(cfg),
         state_chunk_tokens=cfg.optional_size("mamba_chunk_size", "chunk_size"),
         since=since,

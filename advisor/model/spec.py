@@ -65,10 +65,11 @@ LayerCache = AttentionCache | MlaCache | IndexerCache | StateCache | FixedPageCa
 
 
 class Layer(msgspec.Struct, frozen=True):
-    """One decoder layer; `caches` is empty where it shares another layer's cache or has none."""
+    """One decoder layer; `caches` is empty where it reads the cache of the layer `shares_with`, or has none."""
 
     index: int
     caches: tuple[LayerCache, ...]
+    shares_with: int | None = None
 
 
 class KvScheme(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,10 +132,18 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
     is_mm_prefix: bool = False  # image spans attend both ways (Gemma 3, PaliGemma)
     num_nextn_layers: int = 0  # MTP layers in the checkpoint, loaded only when speculating
     state_dtype: str | None = None  # the config's own dtype for recurrent states
+    ties_embeddings: bool = False  # the output head is the embedding
+    expert_layers: tuple[int, ...] | None = None  # layers with experts, where every pipeline stage must hold one
     state_chunk_tokens: int | None = None  # Mamba-2's chunk, which cache mode "all" aligns to
     since: tuple[int, int, int] | None = None  # first vLLM release with this architecture, where it matters
     until: tuple[int, int, int] | None = None  # first release without it
     notes: tuple[str, ...] = ()
+
+    @property
+    def heeds_kv_cache_dtype(self) -> bool:
+        """Whether some layer keeps its cache in the dtype that kv_cache_dtype asks for."""
+        caches = (cache for layer in self.layers for cache in layer.caches if not isinstance(cache, StateCache))
+        return any(not (isinstance(c, AttentionCache) and c.ignores_cache_dtype) for c in caches)
 
     @property
     def num_layers(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.kv.dtypes import FP8_DTYPES, is_quantized
-from advisor.kv_quantization import NATIVE_FP8, OLDEST_E5M2, e5m2_refused
+from advisor.kv_quantization import NATIVE_FP8, e5m2_refused, e5m2_runs
 from advisor.rules.table import Hit, InputRule, Planned, PlanRule
 from advisor.sizing import Problem
 from advisor.steps import is_fragile, is_lossy
@@ -20,12 +20,15 @@ def _capability(problem: Problem) -> Hit | None:
     cap = gpu.compute_capability
     if cap is None or dtype not in FP8_DTYPES | {"fp8_per_token_head"} or cap >= NATIVE_FP8:
         return None
-    if dtype == "fp8_e5m2" and cap >= OLDEST_E5M2:
+    if not problem.model.heeds_kv_cache_dtype:
         return None
-    instead = "fp8_e5m2 runs with unquantised checkpoints, or use auto" if cap >= OLDEST_E5M2 else "use auto (16 bits)"
+    can_e5m2 = e5m2_runs(cap, problem.version)
+    if dtype == "fp8_e5m2" and can_e5m2:
+        return None
+    needs = "fp8 e4m3 needs" if can_e5m2 else f"8-bit floats need, with vLLM {problem.version},"
     return Hit(
-        f"{gpu.name} (compute capability {cap[0]}.{cap[1]}) cannot keep a {dtype} KV cache: fp8 e4m3 needs 8.9",
-        instead,
+        f"{gpu.name} (compute capability {cap[0]}.{cap[1]}) cannot keep a {dtype} KV cache: {needs} 8.9",
+        "fp8_e5m2 runs with unquantised checkpoints, or use auto" if can_e5m2 else "use auto (16 bits)",
     )
 
 
