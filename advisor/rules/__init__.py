@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from advisor.rules import devices, features, kv_dtype, lengths, load, memory, parallel, versions
+from advisor.rules import devices, features, kv_dtype, lengths, load, lora, memory, parallel, versions
 from advisor.rules.table import InputRule, Planned, PlanRule, Verdicts, judge
 from advisor.sizing import Problem
 
@@ -15,6 +15,7 @@ INPUT_RULES: tuple[InputRule, ...] = (
     *memory.INPUTS,
     *load.INPUTS,
     *features.INPUTS,
+    *lora.INPUTS,
 )
 PLAN_RULES: tuple[PlanRule, ...] = (
     *memory.PLANS,

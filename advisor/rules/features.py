@@ -1,4 +1,4 @@
-"""Rules of what comes beside plain serving: offloading, LoRA, drafts, images, eager mode, connectors."""
+"""Rules of what comes beside plain serving: offloading, drafts, images, eager mode, connectors."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from advisor.rules.table import Hit, InputRule, Planned, PlanRule
 from advisor.sizing import Problem
 
 _OFFLOADS = ("cpu_offload_gb", "swap_space", "kv_offloading_size", "kv_transfer_config", "offload_backend")
-_LORA_RANK_DEFAULT = 16
 
 
 def _offload(problem: Problem) -> Hit | None:
@@ -49,17 +48,6 @@ def _connector(problem: Problem) -> Hit | None:
         "a KV connector that cannot handle several groups switches the hybrid KV cache manager off: then sliding "
         "layers keep every token, which this plan does not count",
         "look for `Hybrid KV cache manager is disabled` in the log; plan with disable_hybrid_kv_cache_manager: true",
-    )
-
-
-def _lora(problem: Problem) -> Hit | None:
-    if not problem.pins.get("enable_lora"):
-        return None
-    rank, slots = problem.pins.get("max_lora_rank", _LORA_RANK_DEFAULT), problem.pins.get("max_loras", 1)
-    return Hit(
-        f"buffers are made for {slots} adapter(s) of rank {rank}, whatever is loaded; an adapter of a higher rank is "
-        "refused, and long prompts with an adapter need memory that no start-up check sees",
-        "set max_lora_rank to the largest adapter's rank, and let verify send adapter requests of the longest prompt",
     )
 
 
@@ -138,7 +126,6 @@ INPUTS = (
     InputRule(code="offload-no-room", severity="warning", check=_offload, source="LMCache#1372, vllm#23087"),
     InputRule(code="cpu-offload-weights", severity="warning", check=_cpu_offload, source="vLLM config/cache.py"),
     InputRule(code="connector-sliding", severity="warning", check=_connector, source="vLLM config/vllm.py"),
-    InputRule(code="lora-buffers", severity="warning", check=_lora, source="vllm#15039, vllm#22782"),
     InputRule(code="speculation", severity="note", check=_speculative, source="vllm#12755"),
     InputRule(code="images-reserved", severity="note", check=_images, source="vllm#18550, vllm#16570"),
     InputRule(code="eager", severity="note", check=_eager, source="vllm#15598"),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from advisor.parallel_sizes import stages_refused
 from advisor.rules.table import Hit, InputRule, Planned, PlanRule
 from advisor.sizing import Problem
 from advisor.tensor_parallel import allowed_tp, tp_problems
 
 _SHOWN_SIZES = 16
+_HALF = 0.5  # a share that another engine of the same size can match
 
 
 def _pinned_tp(problem: Problem) -> int:
@@ -26,6 +28,29 @@ def _divides(code: str) -> InputRule:
 
     return InputRule(
         code=code, severity="error", check=check, consequence="invalid", source="vLLM distributed/utils.py: divide"
+    )
+
+
+def _stages_refused(problem: Problem) -> Hit | None:
+    stages = int(problem.pins.get("pipeline_parallel_size") or 1)
+    why = stages_refused(problem.model, problem.version) if stages > 1 else ""
+    return Hit(why, "set pipeline_parallel_size: 1; tensor_parallel_size splits this model") if why else None
+
+
+def _ray_share(problem: Problem) -> Hit | None:
+    pins = problem.pins
+    alone = _pinned_tp(problem) * int(pins.get("pipeline_parallel_size") or 1) == 1
+    share = pins.get("gpu_memory_utilization")
+    if pins.get("distributed_executor_backend") != "ray" or not alone or problem.gpu.is_cpu:
+        return None
+    if isinstance(share, int | float) and share <= _HALF:
+        return None
+    taken = f"{share:g}" if isinstance(share, int | float) else "its default share"
+    return Hit(
+        "a fraction of a GPU asked of Ray (num_gpus, VLLM_RAY_PER_WORKER_GPUS) places the actor and limits no memory: "
+        f"each engine still takes {taken} of the whole card",
+        "set gpu_memory_utilization to the card's share of each engine, so that all of them stay below 0.95, and start "
+        "one after the other",
     )
 
 
@@ -127,6 +152,14 @@ def _pipeline_stages(planned: Planned) -> Hit | None:
 
 
 INPUTS = (
+    InputRule(
+        code="pp-architecture",
+        severity="error",
+        check=_stages_refused,
+        consequence="invalid",
+        source="vLLM config/model.py: verify_with_parallel_config; model_executor/models: SupportsPP",
+    ),
+    InputRule(code="ray-gpu-share", severity="warning", check=_ray_share, source="vllm#4242, ray#59064, vllm#1821"),
     _divides("tp-heads"),
     _divides("tp-kv-heads"),
     _divides("tp-mlp"),
