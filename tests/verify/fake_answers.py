@@ -57,6 +57,9 @@ class Connection(asyncio.Protocol):
         while not self.capped and self.job is None:
             end = self.buffer.find(b"\r\n\r\n")
             if end < 0:
+                if self.buffer[:1] and not self.buffer[:1].isalpha():
+                    self.reply(400, b"Invalid HTTP request received.")
+                    self.transport.close()
                 return
             head = self.buffer[:end].decode("latin-1").split("\r\n")
             headers = {k.strip().lower(): v.strip() for k, _, v in (line.partition(":") for line in head[1:])}
@@ -324,7 +327,7 @@ class Stream:
         text = f"{token:04d}"
         if server.has("odd_events"):
             text = '\u2028\u00e9\U0001f600 \\"token_ids\\":[1,2,3]'
-        if job.produced == 2 and server.strikes("huge_lines", self.number):
+        if job.produced == 2 and server.has("huge_lines"):
             text = "x" * int(server.amount("huge_lines", 2_000_000))
         reason = ("null", f'"{"length" if job.produced == job.max_tokens else "stop"}"')[last]
         if last and server.strikes("no_finish_reason", self.number):
@@ -354,7 +357,7 @@ class Stream:
     def counts(self, job: Job) -> dict[str, Any]:
         prompt, produced = len(job.prompt), job.produced
         if self.server.strikes("wrong_prompt_tokens", self.number):
-            prompt += int(self.server.amount("wrong_prompt_tokens", 27))
+            prompt += 27
         if self.server.strikes("wrong_completion_tokens", self.number):
             produced = max(0, produced - 3)
         counts: dict[str, Any] = {

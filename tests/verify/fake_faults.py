@@ -23,7 +23,7 @@ FAULTS: dict[str, str] = {
     "coalesced": "so many events (8) in one write",
     "split_bytes": "the answer comes in writes of 7 bytes",
     "odd_events": "CRLF, comments, `data:` without a space, U+2028, emoji, text like token_ids: all legal",
-    "huge_lines": "the second event carries so many bytes (2,000,000) of text (each n-th)",
+    "huge_lines": "the second event carries so many bytes (2,000,000) of text",
     "until_close": "no framing: the answer ends with its connection; legal",
     "early_close": "closes the connection after each answer without having said so",
     # counts

@@ -74,6 +74,7 @@ class FakeServer:
         self.resident = 500_000_000.0
         self.frozen_metrics: str | None = None
         self.ballast: list[bytes] = []
+        self.mistakes: list[str] = []  # of the fake itself
         self._server: asyncio.Server | None = None
         self._ticking = False
         self._fault_began: float | None = None
@@ -91,6 +92,7 @@ class FakeServer:
     async def start(self) -> None:
         """Listen."""
         loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _loop, context: self.mistakes.append(repr(context)))
         context = None
         if self.options.tls is not None:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -261,6 +263,8 @@ def serving(options: FakeOptions | None = None, **changes: Any) -> Iterator[Fake
         with suppress(RuntimeError):
             loop.call_soon_threadsafe(loop.stop)
         thread.join(10)
+    if server.mistakes:
+        raise RuntimeError(f"the fake server erred: {server.mistakes[:3]}")
 
 
 def main() -> None:

@@ -181,6 +181,8 @@ class Connections:
     def on_lost(self, connection: Connection, exc: Exception | None) -> None:
         """A connection is gone; who used it is told."""
         self.all.discard(connection)
+        if connection in self._idle:
+            self._idle.remove(connection)
         exchange, connection.exchange = connection.exchange, None
         if exchange is not None:
             self._on_lost(exchange, exc)

@@ -49,6 +49,7 @@ def row_of(exchange: Exchange, *, zero: float, process: int, secret: str | None)
         error=redacted(error, secret) if error else None,
         retries=exchange.retries,
         process=process,
+        is_recorded=request.body is not None,
     )
 
 

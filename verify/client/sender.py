@@ -68,7 +68,7 @@ class Sender:
         self._reset()
 
     def _reset(self) -> None:
-        self._next = 0
+        self._next = self._opened_before = 0
         self._ahead = 0
         self._in_flight = self._max_in_flight = 0
         self._chunks = self._coalesced = self._unsent = 0
@@ -83,6 +83,7 @@ class Sender:
     def prepare(self, share: Prepare) -> None:
         """Encode every body of the share and open the first connections. Raises ValueError for a body that is none."""
         self._reset()
+        self._opened_before = self.connections.opened
         self._share = share
         self._bodies.close()
         self._bodies = BodyStore()
@@ -105,7 +106,7 @@ class Sender:
         loop = asyncio.get_running_loop()
         self._began, self._zero = began, zero
         self._finished = loop.create_future()
-        opened, cpu = self.connections.opened, process_time()
+        cpu = process_time()
         gc.collect()
         gc.freeze()
         gc.disable()
@@ -129,7 +130,7 @@ class Sender:
             cpu_s=process_time() - cpu,
             lag_p99_s=sorted(self._lags)[ceil(0.99 * len(self._lags)) - 1] if self._lags else None,
             max_in_flight=self._max_in_flight,
-            connections=self.connections.opened - opened,
+            connections=self.connections.opened - self._opened_before,
             chunks=self._chunks,
             coalesced=self._coalesced,
             unsent=self._unsent,

@@ -40,6 +40,7 @@ def abandoned(request: PlannedRequest, why: str, process: int) -> RequestRow:
         outcome="abandoned",
         error=why,
         process=process,
+        is_recorded=request.body is not None,
     )
 
 

@@ -12,6 +12,7 @@ import resource
 import signal
 import socket
 import sys
+from typing import Any
 
 from advisor.errors import InvalidInput, KvadviseError
 from verify.client.address import address_of
@@ -116,7 +117,11 @@ class Worker:
         self._say(Prepared())
 
     async def _play(self, sender: Sender, go: Go) -> None:
-        finished = await sender.play(began=go.began, zero=go.zero)
+        try:
+            finished = await sender.play(began=go.began, zero=go.zero)
+        except Exception as error:
+            _die(asyncio.get_running_loop(), {"message": "in a phase", "exception": error})
+            raise
         self._playing = None
         self._say(finished)
 
@@ -129,10 +134,20 @@ async def _run(fd: int, loop_name: str) -> None:
     await Worker(reader, writer).serve(loop_name)
 
 
+def _die(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """A fault of our own must end the process: its parent then says so, and no request is waited for in vain."""
+    error = context.get("exception")
+    if isinstance(error, OSError | asyncio.CancelledError):  # a connection's end, told to its request as well
+        return
+    loop.default_exception_handler(context)
+    os._exit(1)
+
+
 def main() -> None:
     """Serve the parent on the socket that was handed over."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     loop, name = new_loop()
+    loop.set_exception_handler(_die)
     asyncio.set_event_loop(loop)
     loop.run_until_complete(_run(int(sys.argv[sys.argv.index("--socket") + 1]), name))
     os._exit(0)  # connections are closed by that; nothing is left to be said
