@@ -116,7 +116,8 @@ def concurrency_served(e: Evidence, kv: KvTimeline) -> Check:
     reason = f"never more than {fig(most)} of {of(meant, 'request')} ran at once, the others waited"
     if seqs is not None and most >= seqs * e.engines:
         return ask.fails(f"{reason}: max_num_seqs is {seqs}", "raise max_num_seqs as far as the plan allows")
-    if use is None:
+    seen = e.coverage("kv_usage", ("peak",))
+    if use is None or seen is None or seen < _SEEN_ENOUGH:
         return ask.unknown(f"{reason}, and the use of the KV cache is not known")
     if use.peak_usage >= _NEARLY_FULL or _lacks_room(e, kv, use.p95_usage):
         return ask.fails(f"{reason}: the KV cache was {use.peak_usage:.0%} full", _MORE_ROOM)

@@ -79,7 +79,8 @@ def _pool(verdict: Verdict) -> str:
     usable, after = kv.get("usable_blocks"), kv.get("after_drain_blocks")
     back = f"; {after:,} in use after the load" if isinstance(after, int) else ""
     size = f" of {kv['block_size']} tokens" if kv.get("block_size") is not None else ""
-    return f"{kv['num_blocks']:,} blocks{size}, {usable:,} of them for requests{back}."
+    ours = f", {usable:,} of them for requests" if isinstance(usable, int) else ""
+    return f"{kv['num_blocks']:,} blocks{size}{ours}{back}."
 
 
 def _section(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
