@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -381,7 +382,7 @@ def test_tls_with_an_authority_of_ones_own() -> None:
         ("http://no-such-host.invalid", {}, EngineUnavailable),
     ],
 )
-def test_addresses_that_cannot_be_asked(url: str, more: dict[str, str], kind: type[Exception]) -> None:
+def test_addresses_that_cannot_be_asked(url: str, more: dict[str, Any], kind: type[Exception]) -> None:
     with pytest.raises(kind):
         play(url, closed(1), **more)
 
