@@ -9,6 +9,7 @@ import msgspec
 
 from advisor.estimate import Estimate
 from advisor.plan_types import Finding, Plan
+from launch.check_cpu import check_cpu
 from launch.check_gpu import check_gpus
 from launch.check_host import check_disk, check_memory, check_shared_memory
 from launch.check_model import check_model, to_download
@@ -107,6 +108,7 @@ def preflight(
         *check_ports(command, env, around.ask_port),
         *check_model(command.model, command.argv, host),
         *_gpus(needs, around, env, choice),
+        *(check_cpu(host, kv_cache_bytes=needs.kv_cache_bytes, n_ranks=needs.n_ranks) if needs.is_cpu else ()),
         *check_shared_memory(host, n_ranks=needs.n_ranks),
         *check_memory(
             host,
