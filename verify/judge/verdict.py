@@ -174,7 +174,7 @@ def _server(e: Evidence) -> dict[str, Any]:
         "prefix_cache_hit_rate": validity.hit_rate(e)[0],
         "waiting_max": max((value for _, value in waiting), default=None),
         "running_max": max((value for _, value in running), default=None),
-        "waiting_slope_per_s": steepest.trend.slope if steepest is not None else None,
+        "waiting_slope_per_s": steepest.queue.slope if steepest is not None and steepest.queue is not None else None,
         "drain_s": queue.drain_s(e),
         "requests_by_reason": _by_reason(e),
         "restarted": e.restart,

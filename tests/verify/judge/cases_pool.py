@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from tests.verify.judge.changes import Case, at, held_back, missing, more, old_pool, queue, replace, until, without
+from tests.verify.judge.changes import (
+    Case,
+    at,
+    held_back,
+    missing,
+    more,
+    old_pool,
+    queue,
+    ramp,
+    replace,
+    until,
+    without,
+)
 from tests.verify.runs import PLANNED, SERVED, healthy, set_metric
 
 CASES: list[Case] = [
@@ -243,7 +255,7 @@ CASES: list[Case] = [
         "fail",
         "fail",
         lambda: healthy(metric=queue({70.0: 0.0, 80.0: 10.0, 90.0: 20.0, 100.0: 30.0})),
-        tells=("grew by 1 requests per second", "though every answer that came was a 200", "offered 2 requests"),
+        tells=("grew by 1 requests per second", "though every answer was a 200", "offered 2 requests"),
     ),
     Case(
         "P60-grows-with-every-reading",
@@ -252,6 +264,32 @@ CASES: list[Case] = [
         "fail",
         lambda: healthy(metric=at(66, 131, waiting=lambda at: (at - 66) * 1.5)),
         tells=("1.5 requests per second",),
+    ),
+    Case(
+        "ten-times-the-rate",
+        "queue_drains",
+        "fail",
+        "fail",
+        lambda: ramp(0.4),
+        tells=("each second of arrivals added 8 s to the time to the first token", "offered 20 requests per second"),
+    ),
+    Case(
+        "a-little-too-much",
+        "queue_drains",
+        "unknown",
+        "inconclusive",
+        lambda: ramp(0.006),
+        {"objectives": {}},
+        ("whether it would go on is not settled",),
+    ),
+    Case("a-first-batch", "queue_drains", "pass", "pass", lambda: ramp(0.02, until=20), {"objectives": {}}),
+    Case(
+        "more-than-allowed-a-second",
+        "queue_drains",
+        "pass",
+        "pass",
+        lambda: ramp(0.4),
+        {"objectives": {}, "waiting_slope_per_s_max": 18.0},
     ),
     Case(
         "P60-growth-allowed",

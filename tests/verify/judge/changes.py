@@ -187,3 +187,27 @@ def one_fails(outcome: Any) -> Case:
         lambda: healthy(rows=fails("tail", 200, outcome)),
         tells=(f"1 {outcome}",),
     )
+
+
+def ramp(more_s: float, until: int = 10**9) -> Run:
+    """A tail of 200 requests at 20 a second, each of which waits by `more_s` longer than the one before."""
+    rows = [
+        answer(
+            n,
+            "tail",
+            4.0 + n / 20,
+            scheduled=4.0 + n / 20,
+            prompt=100,
+            output=10,
+            ttft=0.1 + more_s * min(n, until),
+        )
+        for n in range(200)
+    ]
+    end = max(row.ended_s or 0.0 for row in rows) + 1.0
+    marks = (
+        PhaseMark(name="baseline", began_s=0.0, ended_s=4.0, mode="idle"),
+        PhaseMark(name="tail", began_s=4.0, ended_s=end, mode="open", planned_requests=200),
+        PhaseMark(name="drain", began_s=end, ended_s=end + 4, mode="idle"),
+    )
+    quiet = set_metric(kv_usage=0.0, running=0.0)
+    return healthy(rows=rows, marks=marks, end_s=end + 4, metric=quiet)
