@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from advisor.measured import Measurement, key_of
 from advisor.sizing import Problem, Sized
 
 
 def assumptions(problem: Problem, sized: Sized) -> tuple[str, ...]:
     """Everything that would change the plan if it were otherwise."""
     lines = [_version(problem), *_weights(problem, sized), _device(problem), _backend(sized)]
+    lines += _measured(problem, sized)
     lines += [f"model: {note}" for note in problem.facts.notes]
     lines += [f"layout: {note}" for note in sized.layout.notes]
     lines += _load(problem, sized)
@@ -43,6 +45,34 @@ def _device(problem: Problem) -> str:
         f"every GPU is a {gpu.name} with {gpu.total_bytes.value} bytes as the driver reports them, of which "
         f"{gpu.free_bytes.value} are free at start"
     )
+
+
+def _measured(problem: Problem, sized: Sized) -> list[str]:
+    """What of the costs real starts told, how many and when; and what turned the plan away from another setting."""
+    mine = key_of(problem.model, sized.engine, problem.release)
+    return [_own(known) if known.key == mine else _other(known) for known in problem.measured]
+
+
+def _own(known: Measurement) -> str:
+    outside = "memory outside torch" if known.key.gpu != "CPU" else "the engine's processes"
+    parts = {"activations": known.activation, outside: known.non_torch, "CUDA graphs": known.cuda_graphs}
+    told = ", ".join(name for name, span in parts.items() if span is not None)
+    return f"{told}: as measured with these very settings, by {_starts(known)}"
+
+
+def _other(known: Measurement) -> str:
+    key = known.key
+    return (
+        f"what max_num_batched_tokens {key.max_num_batched_tokens}, max_num_seqs {key.max_num_seqs} and "
+        f"tensor_parallel_size {key.tensor_parallel_size} cost is measured too, by {_starts(known)}; the plan moved on"
+    )
+
+
+def _starts(known: Measurement) -> str:
+    count = "one start" if known.starts == 1 else f"{known.starts} starts"
+    last = f", the last kept {known.kept_on}" if known.kept_on else ""
+    source = f" ({known.sources[-1]})" if known.sources else ""
+    return f"{count} of vLLM {known.key.vllm_version} on {known.key.gpu}{last}{source}"
 
 
 def _backend(sized: Sized) -> str:

@@ -21,9 +21,10 @@ from advisor.errors import EngineRefuses, NotUnderstood
 from advisor.facts import ModelFacts
 from advisor.gpu import Gpu
 from advisor.layout_only import groups_of, layout_only
+from advisor.measured import Measurement, find_measurement, key_of
 from advisor.model.read import read_model
 from advisor.overhead_constants import OverheadTable
-from advisor.plan_types import Finding, Kv, Memory, Outcome, Plan, Subject
+from advisor.plan_types import Finding, Kv, Measured, Memory, Outcome, Plan, Subject
 from advisor.rules.table import Planned, Verdicts, in_order
 from advisor.search import Found, search
 from advisor.sizing import Problem, Sized
@@ -44,11 +45,13 @@ def make_plan(
     inputs_sha256: str,
     known_gpus: Sequence[Gpu] = (),
     siblings: Sequence[ModelFacts] = (),
+    measured: Sequence[Measurement] = (),
 ) -> Plan:
     """The plan of one workload on one device.
 
-    `known_gpus` and `siblings` (other checkpoints of the same family) are where alternatives are looked for. Nothing is
-    raised for what the user wrote or what is not known: the outcome and the findings say it.
+    `known_gpus` and `siblings` (other checkpoints of the same family) are where alternatives are looked for;
+    `measured` is what earlier starts cost, used wherever a configuration has one's key. Nothing is raised for what the
+    user wrote or what is not known: the outcome and the findings say it.
     """
     version = planned_version(workload)
     blank = Plan(
@@ -63,6 +66,7 @@ def make_plan(
     except NotUnderstood as unknown:
         return _unknown(blank, unknown)
     problem, violations = _problem(workload, facts, gpu, constants, version, model)
+    problem = msgspec.structs.replace(problem, measured=tuple(measured))
     blank = msgspec.structs.replace(blank, subject=_subject(facts, gpu, version, model.architecture))
     try:
         found = search(problem)
@@ -150,6 +154,7 @@ def _planned(
         findings=in_order([*map(_violated, refused), *verdicts.findings, *costs]),
         alternatives=ways,
         assumptions=assumptions(problem, sized),
+        measured=measured_of(problem, sized),
     )
 
 
@@ -212,6 +217,13 @@ def memory_of(sized: Sized) -> Memory:
         outside_budget_bytes=ledger.outside_budget_bytes,
         stage=sized.stage,
     )
+
+
+def measured_of(problem: Problem, sized: Sized) -> Measured:
+    """The key a start of this configuration has, and what is known of it."""
+    key = key_of(problem.model, sized.engine, problem.release)
+    known = find_measurement(problem.measured, key)
+    return Measured(key=key, file=key.file_name, starts=known.starts if known is not None else 0)
 
 
 def kv_of(problem: Problem, sized: Sized) -> Kv:

@@ -7,6 +7,7 @@ from typing import Any, Literal
 import msgspec
 
 from advisor.estimate import Estimate
+from advisor.measured import MeasuredKey
 
 PLAN_SCHEMA = "kvadvise.plan/1"
 
@@ -144,6 +145,16 @@ class Subject(msgspec.Struct, frozen=True, kw_only=True):
     vllm_version: str | None
 
 
+class Measured(msgspec.Struct, frozen=True, kw_only=True):
+    """Under which key a start of this plan is measured, the name of its file in the store, and how many starts with
+    it the plan's own costs rest on: 0 where none is known.
+    """
+
+    key: MeasuredKey
+    file: str
+    starts: int = 0
+
+
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """Flags, and why: `kvadvise.plan/1`. The same input gives the same plan, byte for byte."""
 
@@ -163,3 +174,4 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     assumptions: tuple[str, ...] = ()
     subject: Subject | None = None
     workload: dict[str, Any] | None = None
+    measured: Measured | None = None

@@ -10,6 +10,7 @@ from advisor.estimate import Estimate
 from advisor.facts import ModelFacts
 from advisor.ledger import Line, MemoryLedger, cpu_ledger, memory_ledger
 from advisor.ledger_lines import lora_line, mtp_line
+from advisor.measured import Measurement, with_measured
 from advisor.model.spec import ModelSpec
 from advisor.overhead_constants import OverheadConstants
 from advisor.overhead_facts import encoder_shape, is_multimodal_off, overhead_inputs
@@ -28,10 +29,12 @@ def rank_ledgers(
     weights: WeightCount,
     *,
     widen: int = 1,
+    known: Measurement | None = None,
 ) -> tuple[MemoryLedger, ...]:
     """One ledger per pipeline stage, of the tensor-parallel rank with most weights.
 
-    `widen` multiplies the bands of the overheads, for a release that nobody has measured.
+    `widen` multiplies the bands of the overheads, for a release that nobody has measured; `known` is what starts with
+    these very settings cost, and takes the place of what is predicted.
     """
     return tuple(
         _ledger(
@@ -42,6 +45,7 @@ def rank_ledgers(
             stage,
             weights,
             widen=widen,
+            known=known,
         )
         for stage in range(engine.pipeline_parallel_size)
     )
@@ -80,11 +84,13 @@ def _ledger(
     weights: WeightCount,
     *,
     widen: int,
+    known: Measurement | None,
 ) -> MemoryLedger:
     gpu = engine.gpu
     last = stage == engine.pipeline_parallel_size - 1
     encoder = encoder_shape(facts.config, constants.encoders) if model.is_multimodal else None
     costs = _widened(overheads(overhead_inputs(model, engine, stage=stage, encoder=encoder), constants), widen)
+    costs = costs if known is None else with_measured(costs, known)
     if gpu.is_cpu:
         return cpu_ledger(
             total=gpu.free_bytes,

@@ -20,10 +20,11 @@ from advisor.facts import ModelFacts
 from advisor.gpu import Gpu
 from advisor.kv.layout import KvLayout, Pool, Requests, lay_out
 from advisor.ledger import MemoryLedger
+from advisor.measured import Measurement, find_measurement, key_of
 from advisor.model.spec import ModelSpec
 from advisor.overhead_constants import OverheadConstants
 from advisor.rank import rank_ledgers, stage_weights
-from advisor.versions import Version
+from advisor.versions import Version, parse_version
 from advisor.weights import WeightCount
 from advisor.workload import WorkloadFile
 
@@ -44,6 +45,13 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     pins: dict[str, Any]
     counted: dict[tuple[Any, ...], WeightCount] = msgspec.field(default_factory=dict)  # weights, once for each split
     is_release_known: bool = True  # false where a newer one is planned as the newest known: bands are doubled then
+    measured: tuple[Measurement, ...] = ()  # what earlier starts cost, for the keys that were looked up
+
+    @property
+    def release(self) -> str:
+        """The vLLM release as stated, which may be newer than the one it is planned as."""
+        stated = self.workload.engine.get("vllm_version")
+        return str(self.version if stated is None else parse_version(str(stated)))
 
     @property
     def replicas(self) -> int:
@@ -163,6 +171,9 @@ def _size(problem: Problem, arguments: dict[str, Any]) -> Sized:
         problem.constants,
         weights,
         widen=1 if problem.is_release_known else _UNKNOWN_RELEASE,
+        known=find_measurement(problem.measured, key_of(problem.model, engine, problem.release))
+        if problem.measured
+        else None,
     )
     available = _available(engine, layout, ledgers)
     pool = layout.pool([e.value for e in available])

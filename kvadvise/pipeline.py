@@ -6,7 +6,7 @@ This is the only place that knows all the readers; `advisor` gets values and dec
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,11 +17,13 @@ from advisor.errors import EngineRefuses, InvalidInput, KvadviseError, NotUnders
 from advisor.plan_types import PLAN_SCHEMA, Finding, Outcome, Plan
 from advisor.problems import InvalidWorkload
 from kvadvise import __version__
-from kvadvise.identity import inputs_sha256
+from kvadvise.identity import inputs_sha256, used_bytes
 from kvadvise.workload_text import WorkloadText, read_text
 
 if TYPE_CHECKING:
+    from advisor.measured import Measurement
     from advisor.workload import WorkloadFile
+    from kvadvise.measured_files import LookedUp
 
 
 def plan(source: str | os.PathLike[str] | Mapping[str, Any]) -> Plan:
@@ -74,21 +76,54 @@ def plan_workload(workload: WorkloadFile, text: WorkloadText) -> Plan:
 
     facts = resolve_model(workload.model, base_dir=text.base_dir, where=_place(workload, "model"))
     gpu = resolve_gpu(workload.gpu, where=_place(workload, "gpu"))
-    make = partial(
-        make_plan,
-        workload,
-        facts,
-        gpu,
-        load_constants(),
-        kvadvise_version=__version__,
-        inputs_sha256=inputs_sha256(text.question, facts, gpu),
-    )
-    plan = make()
-    if plan.outcome != "does_not_fit":
-        return plan
-    from kvadvise.neighbours import common_gpus, siblings
+    make = partial(make_plan, workload, facts, gpu, load_constants(), kvadvise_version=__version__)
+    identify = partial(inputs_sha256, text.question, facts, gpu)
+    plan, seen = _with_measured(make, identify)
+    if plan.outcome == "does_not_fit":
+        from kvadvise.neighbours import common_gpus, siblings
 
-    return make(known_gpus=common_gpus(), siblings=siblings(facts))
+        make = partial(make, known_gpus=common_gpus(), siblings=siblings(facts))
+        plan = make(inputs_sha256=plan.inputs_sha256, measured=_measurements(seen))
+    unusable = [_unusable(one) for one in seen if one.measurement is None]
+    if not unusable:
+        return plan
+    from advisor.rules.table import in_order
+
+    return msgspec.structs.replace(plan, findings=in_order([*plan.findings, *unusable]))
+
+
+def _with_measured(make: Callable[..., Plan], identify: Callable[..., str]) -> tuple[Plan, list[LookedUp]]:
+    """The plan, and what was looked up for it: planned again with what starts of its key cost, and again where that
+    moved it to another key, until its key is one that was looked up.
+    """
+    from kvadvise.measured_files import look_up, measured_dir
+
+    directory, asked = measured_dir(os.environ), set[str]()
+    seen: list[LookedUp] = []
+    plan = make(inputs_sha256=identify())
+    while directory is not None and plan.measured is not None and plan.measured.file not in asked:
+        asked.add(plan.measured.file)
+        found = look_up(directory, plan.measured.key)
+        if found is None:
+            break
+        seen.append(found)
+        identity = identify(measured=used_bytes((one.path.name, one.data) for one in seen))
+        plan = make(inputs_sha256=identity, measured=_measurements(seen))
+    return plan, seen
+
+
+def _measurements(seen: Sequence[LookedUp]) -> list[Measurement]:
+    return [one.measurement for one in seen if one.measurement is not None]
+
+
+def _unusable(seen: LookedUp) -> Finding:
+    return Finding(
+        code="measurement-unusable",
+        severity="warning",
+        message=f"{seen.path} {seen.problem}: the plan makes no use of it",
+        remedy="delete it; the next `kvadvise launch` or `calibrate` makes it anew",
+        source="kvadvise's store of measured starts",
+    )
 
 
 def _is_plan(text: WorkloadText) -> bool:

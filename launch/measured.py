@@ -1,159 +1,77 @@
-"""What real starts cost, kept for the next plan: the key a measurement belongs to, how two are merged, how one is used.
+"""From a start's own log to a measurement for the next plan, and two of one key put together. Pure.
 
-Pure. The parts come from a start's own log (launch/startup_log.py); files are launch/measured_store.py's. Activations
-are the same only for the same shape, so the key names it beside what decides the rest: release, GPU, architecture,
-ranks, token budget, sequences, graphs. Left out: max_model_len, which moves workspaces of MLA and long-rope models
-only.
+The key is the plan's, corrected by what the engine says of itself (`observed_key`), or made from the log alone
+(launch/measured_key.py). How a plan uses a measurement is advisor/measured.py's, files are launch/measured_store.py's.
 """
 
 from __future__ import annotations
 
-import hashlib
-import re
-from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from advisor.errors import InvalidInput
-from advisor.estimate import Estimate
-from advisor.model.spec import ModelSpec
-from advisor.overheads import Overheads
+from advisor.measured import PARTS, ROUNDING_BYTES, MeasuredKey, Measurement, Span
 from advisor.units import GIB
-from advisor.versions import Version, parse_version
+from advisor.versions import Version
 from launch.startup_facts import Ranged, StartupFacts
 
-SCHEMA = "kvadvise.measured/1"
-ROUNDING_BYTES = GIB // 200  # logs print two decimals of a GiB
 _ESTIMATE_IN_PEAK = Version(0, 27, 0)  # v1/worker/gpu_worker.py: peak_activation_memory includes the applied estimate
 _KEPT_SOURCES = 8
 
 
-class MeasuredKey(msgspec.Struct, frozen=True, kw_only=True):
-    """What a measurement holds for. `gpu` is the catalogue's name, `shape` the model's (`shape_of`)."""
-
-    vllm_version: str
-    gpu: str
-    architecture: str
-    shape: str
-    quantization: str | None
-    tensor_parallel_size: int
-    pipeline_parallel_size: int
-    max_num_batched_tokens: int
-    max_num_seqs: int
-    cuda_graphs: bool
-
-    @property
-    def file_name(self) -> str:
-        """A readable name that no other key has."""
-        digest = hashlib.sha256(msgspec.json.encode(self, order="deterministic")).hexdigest()[:8]
-        parts = (
-            *(f"vllm-{self.vllm_version}", self.gpu, self.architecture, f"tp{self.tensor_parallel_size}"),
-            *(f"{self.max_num_batched_tokens}x{self.max_num_seqs}", "graphs" if self.cuda_graphs else "eager", digest),
-        )
-        return "_".join(re.sub(r"[^a-z0-9.]+", "-", part.lower()).strip("-") for part in parts) + ".json"
-
-
-class Span(msgspec.Struct, frozen=True):
-    """A size over ranks and starts, in bytes: the last start's largest rank, and the ends seen, rounding included."""
-
-    value: int
-    low: int
-    high: int
-
-    @property
-    def estimate(self) -> Estimate:
-        """As a plan uses it."""
-        return Estimate(self.value, self.low, self.high, "measured")
-
-
-class Measurement(msgspec.Struct, frozen=True, kw_only=True):
-    """What starts with one key cost; a part is None where no log told it. `sources` name the last logs."""
-
-    schema: str = SCHEMA
-    key: MeasuredKey
-    starts: int = 1
-    sources: tuple[str, ...] = ()
-    weights: Span | None = None
-    activation: Span | None = None
-    non_torch: Span | None = None
-    cuda_graphs: Span | None = None  # what capturing took; negative where it gave memory back
-    cuda_graphs_estimated: Span | None = None  # what vLLM set aside for them
-    total: Span | None = None
-    free_at_start: Span | None = None
-
-    @property
-    def has_overheads(self) -> bool:
-        """Whether it says anything that a plan can use."""
-        return any(part is not None for part in (self.activation, self.non_torch, self.cuda_graphs))
-
-
-_PARTS = ("weights", "activation", "non_torch", "cuda_graphs", "cuda_graphs_estimated", "total", "free_at_start")
-
-
-def shape_of(model: ModelSpec) -> str:
-    """The model's dimensions that decide activations, as one word."""
-    heads = f"{model.num_heads}-{model.num_kv_heads}x{model.head_size}"
-    width = model.intermediate_size or model.moe_intermediate_size or 0
-    experts = f"-e{model.num_experts}.{model.experts_per_token}" if model.num_experts else ""
-    return f"h{model.hidden_size}-l{model.num_layers}-a{heads}-w{width}-v{model.vocab_size}{experts}"
-
-
 def measurement(
-    facts: StartupFacts, *, gpu: str, shape: str, supplied: Mapping[str, Any] | None = None, source: str = ""
+    facts: StartupFacts, key: MeasuredKey, *, source: str = "", kept_on: str = "", processes: Span | None = None
 ) -> Measurement:
-    """What one start's log tells, under its key.
+    """What one start cost, under its key.
 
-    `supplied` gives what the log does not print (vllm_version, architecture, max_num_seqs, ...); the log wins where
-    it does. Raises InvalidInput that names every part of the key that is missing, or says that no cost is printed.
+    `processes` is what the engine's processes were seen to hold besides weights and cache, which a CPU's log does not
+    print. Raises InvalidInput where nothing tells a cost.
     """
-    key = _key(facts, gpu, shape, dict(supplied or {}))
     made = Measurement(
         key=key,
+        kept_on=kept_on,
         sources=(source,) if source else (),
         weights=_span(facts.weights_gib),
         activation=_activation(facts),
-        non_torch=_non_torch(facts),
+        non_torch=processes or _non_torch(facts),
         cuda_graphs=_span(facts.graphs_gib) if key.cuda_graphs else None,
         cuda_graphs_estimated=_span(facts.graphs_estimated_gib) if key.cuda_graphs else None,
         total=_span(facts.total_gib),
         free_at_start=_span(facts.free_at_start_gib),
     )
     if not made.has_overheads:
-        raise InvalidInput(
-            "the log prints no activation, non-torch or graph memory",
-            where=source,
-            hint="use the log of a start that came up (0.10.2 or newer), or set VLLM_LOGGING_LEVEL=DEBUG",
-        )
+        raise InvalidInput("the log prints no activation, non-torch or graph memory", where=source, hint=_hint(facts))
     return made
 
 
-def _key(facts: StartupFacts, gpu: str, shape: str, supplied: dict[str, Any]) -> MeasuredKey:
-    release = str(facts.release) if facts.release is not None else supplied.get("vllm_version")
-    values: dict[str, Any] = {
-        "vllm_version": release,
-        "architecture": facts.architecture or supplied.get("architecture"),
-        "max_num_batched_tokens": facts.max_num_batched_tokens or supplied.get("max_num_batched_tokens"),
-        "max_num_seqs": facts.max_num_seqs or supplied.get("max_num_seqs"),
-        "tensor_parallel_size": facts.tensor_parallel_size or supplied.get("tensor_parallel_size", 1),
-        "pipeline_parallel_size": facts.pipeline_parallel_size or supplied.get("pipeline_parallel_size", 1),
+def _hint(facts: StartupFacts) -> str:
+    if facts.device == "CPU":
+        return "vLLM does not print them for a CPU; `kvadvise launch` looks at the processes itself"
+    return "use the log of a start that came up (0.10.2 or newer), or set VLLM_LOGGING_LEVEL=DEBUG"
+
+
+def observed_key(planned: MeasuredKey, facts: StartupFacts) -> MeasuredKey:
+    """The key a plan's start really had: what the engine says of release, batch, ranks and graphs wins."""
+    seen = {
+        "vllm_version": str(facts.release) if facts.release is not None else None,
+        "tensor_parallel_size": facts.tensor_parallel_size,
+        "pipeline_parallel_size": facts.pipeline_parallel_size,
+        "max_num_batched_tokens": facts.max_num_batched_tokens,
+        "max_num_seqs": facts.max_num_seqs,
+        "cuda_graphs": False if facts.enforce_eager or facts.device == "CPU" else None,
     }
-    missing = [name for name, value in values.items() if value is None]
-    if missing:
-        raise InvalidInput(f"the log does not say {', '.join(missing)}", hint="give it, as the server was started with")
-    eager = facts.enforce_eager if facts.enforce_eager is not None else bool(supplied.get("enforce_eager", False))
-    return MeasuredKey(
-        vllm_version=str(parse_version(str(values["vllm_version"]))),
-        gpu=gpu,
-        architecture=str(values["architecture"]),
-        shape=shape,
-        quantization=facts.quantization or supplied.get("quantization"),
-        tensor_parallel_size=int(values["tensor_parallel_size"]),
-        pipeline_parallel_size=int(values["pipeline_parallel_size"]),
-        max_num_batched_tokens=int(values["max_num_batched_tokens"]),
-        max_num_seqs=int(values["max_num_seqs"]),
-        cuda_graphs=not eager and facts.device != "CPU",
-    )
+    return msgspec.structs.replace(planned, **{name: value for name, value in seen.items() if value is not None})
+
+
+def process_span(held_bytes: int, weights_bytes: int, pool_bytes: int) -> Span | None:
+    """What a CPU engine's processes hold beside weights and cache, from their proportional sets once it is ready.
+
+    The pool counts whole: it is written to before that (0.32: 1,355 MiB beside a pool of 64 MiB, 1,364 beside 2 GiB).
+    None where that leaves nothing, so where it was not.
+    """
+    left = held_bytes - weights_bytes - pool_bytes
+    return Span(left, left, left) if left > 0 else None
 
 
 def _span(figure: Ranged | None) -> Span | None:
@@ -202,31 +120,17 @@ def merge(known: Measurement, new: Measurement) -> Measurement:
     if known.key != new.key:
         raise ValueError(f"two keys cannot be merged: {known.key.file_name} and {new.key.file_name}")
     sources = tuple(dict.fromkeys((*known.sources, *new.sources)))[-_KEPT_SOURCES:]
-    spans: dict[str, Any] = {name: _joined(getattr(known, name), getattr(new, name)) for name in _PARTS}
-    return Measurement(key=known.key, starts=known.starts + new.starts, sources=sources, **spans)
+    spans: dict[str, Any] = {name: _joined(getattr(known, name), getattr(new, name)) for name in PARTS}
+    return Measurement(
+        key=known.key,
+        starts=known.starts + new.starts,
+        kept_on=new.kept_on or known.kept_on,
+        sources=sources,
+        **spans,
+    )
 
 
 def _joined(known: Span | None, new: Span | None) -> Span | None:
     if known is None or new is None:
         return new if known is None else known
     return Span(new.value, min(known.low, new.low), max(known.high, new.high))
-
-
-def with_measured(predicted: Overheads, known: Measurement) -> Overheads:
-    """The predicted costs with what was measured in their place, basis `measured`; what was not stays predicted.
-
-    Graphs count as vLLM's estimate where that is taken from the pool, else as what capturing took.
-    """
-    graphs = known.cuda_graphs_estimated if predicted.cuda_graphs_in_budget else known.cuda_graphs
-    changes = {
-        "activation_bytes": known.activation,
-        "non_torch_bytes": known.non_torch,
-        "cuda_graph_bytes": graphs if known.key.cuda_graphs else None,
-    }
-    known_parts = {name: _positive(span).estimate for name, span in changes.items() if span is not None}
-    return msgspec.structs.replace(predicted, **known_parts)
-
-
-def _positive(span: Span) -> Span:
-    """Capturing may give memory back; a plan does not count on that."""
-    return Span(max(0, span.value), max(0, span.low), max(0, span.high))

@@ -1,60 +1,34 @@
-"""What a start cost: from its log to a key and sizes, merged, and used in a plan's place."""
+"""What a start cost, from its log: its parts, the key the log gives, and two starts put together."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from advisor.errors import InvalidInput
-from advisor.estimate import estimated
-from advisor.model.spec import MaxLength, ModelSpec
-from advisor.overheads import Overheads
-from launch.measured import (
-    ROUNDING_BYTES,
-    MeasuredKey,
-    Measurement,
-    Span,
-    measurement,
-    merge,
-    shape_of,
-    with_measured,
-)
+from advisor.gpu import Gpu
+from advisor.measured import ROUNDING_BYTES, Measurement, Span
+from advisor.model.read import read_model
+from advisor.model.spec import ModelSpec
+from advisor.versions import DEFAULT
+from launch.measured import measurement, merge, observed_key, process_span
+from launch.measured_key import key_from_log, missing_parts
 from launch.startup_facts import Ranged, StartupFacts
 from launch.startup_log import read_startup
+from tests.advisor import plan_samples
+from tests.advisor.test_measured import KEY, measurements, span
 from tests.launch.logs import log
 
 GIB = 1024**3
-SHAPE = "h5120-l40-a32-8x128-w32768-v131072"
-KEY = MeasuredKey(
-    vllm_version="0.19.0",
-    gpu="H100 80GB",
-    architecture="Mistral3ForConditionalGeneration",
-    shape=SHAPE,
-    quantization="compressed-tensors",
-    tensor_parallel_size=2,
-    pipeline_parallel_size=1,
-    max_num_batched_tokens=8192,
-    max_num_seqs=1024,
-    cuda_graphs=True,
-)
 
 
-def span(gib: float, band: int = ROUNDING_BYTES) -> Span:
-    value = round(gib * GIB)
-    return Span(value, value - band, value + band)
-
-
-def made(name: str, **supplied: Any) -> Measurement:
-    return measurement(read_startup(log(name)), gpu="H100 80GB", shape=SHAPE, supplied=supplied, source=name)
+def made(name: str) -> Measurement:
+    return measurement(read_startup(log(name)), KEY, source=name)
 
 
 def test_a_debug_log_tells_every_part() -> None:
-    read = made("healthy-0.19.0-tp2-debug", quantization="compressed-tensors")
-    assert read.key == KEY
+    read = made("healthy-0.19.0-tp2-debug")
     assert (read.weights, read.activation, read.non_torch) == (span(12.11), span(2.03), span(2.07))
     assert (read.cuda_graphs, read.cuda_graphs_estimated) == (span(1.03), span(1.6))
     assert read.free_at_start == span(77.66)
@@ -63,14 +37,12 @@ def test_a_debug_log_tells_every_part() -> None:
 
 
 def test_the_summary_line_tells_them_too() -> None:
-    read = made("healthy-0.10.2-hybrid-tp2", max_num_seqs=1024)
+    read = made("healthy-0.10.2-hybrid-tp2")
     assert (read.activation, read.non_torch, read.cuda_graphs) == (span(5.58), span(1.38), span(2.37))
-    assert read.key.architecture == "Qwen3NextForCausalLM"
-    assert read.key.quantization is None
 
 
 def test_consumed_memory_less_the_weights_is_what_torch_does_not_hold() -> None:
-    read = made("healthy-0.29.0", max_num_seqs=1024)
+    read = made("healthy-0.29.0")
     assert read.non_torch is not None
     assert read.non_torch.value == round(57.31 * GIB) - round(57.02 * GIB)
     assert read.non_torch.high - read.non_torch.low == 4 * ROUNDING_BYTES
@@ -80,64 +52,46 @@ def test_consumed_memory_less_the_weights_is_what_torch_does_not_hold() -> None:
 
 def test_a_peak_that_may_hold_an_unknown_estimate_is_not_used() -> None:
     one = Ranged.of({"": 3.0})
-    facts = StartupFacts(
-        version="0.30.0", architecture="A", max_num_batched_tokens=2048, max_num_seqs=256, activation_gib=one,
-        graphs_gib=one,
-    )  # fmt: skip
-    read = measurement(facts, gpu="L4", shape=SHAPE)
+    facts = StartupFacts(version="0.30.0", activation_gib=one, graphs_gib=one)
+    read = measurement(facts, KEY)
     assert read.activation is None
     assert read.cuda_graphs is not None
     eager = msgspec.structs.replace(facts, enforce_eager=True, non_torch_gib=one)
-    assert measurement(eager, gpu="L4", shape=SHAPE).activation == span(3.0)
+    assert measurement(eager, KEY).activation == span(3.0)
 
 
 def test_ranks_give_the_largest_and_the_ends() -> None:
-    facts = StartupFacts(
-        version="0.13.0", architecture="A", max_num_batched_tokens=2048, max_num_seqs=256,
-        torch_peak_gib=Ranged.of({"Worker_TP0": 2.0, "Worker_TP1": 2.5}),
-    )  # fmt: skip
-    read = measurement(facts, gpu="L4", shape=SHAPE)
+    facts = StartupFacts(version="0.13.0", torch_peak_gib=Ranged.of({"Worker_TP0": 2.0, "Worker_TP1": 2.5}))
+    read = measurement(facts, KEY)
     assert read.activation == Span(round(2.5 * GIB), 2 * GIB - ROUNDING_BYTES, round(2.5 * GIB) + ROUNDING_BYTES)
 
 
-def test_a_log_that_leaves_the_key_open_says_what_is_missing() -> None:
-    with pytest.raises(InvalidInput, match="max_num_seqs"):
-        made("healthy-0.16.0")
-    with pytest.raises(InvalidInput, match="vllm_version, architecture, max_num_batched_tokens, max_num_seqs"):
-        measurement(StartupFacts(), gpu="L4", shape=SHAPE)
+def test_without_graphs_none_are_measured() -> None:
+    eager = msgspec.structs.replace(KEY, cuda_graphs=False)
+    assert measurement(read_startup(log("healthy-0.19.0-tp2-debug")), eager).cuda_graphs is None
 
 
 def test_a_log_without_costs_is_refused() -> None:
-    with pytest.raises(InvalidInput, match="prints no activation"):
-        made("p37-856", max_num_seqs=1024, max_num_batched_tokens=8192, architecture="A")
+    with pytest.raises(InvalidInput, match="prints no activation") as refused:
+        made("p37-856")
+    assert "DEBUG" in refused.value.hint
+    with pytest.raises(InvalidInput, match="prints no activation") as refused:
+        made("healthy-0.32.0-cpu-debug")
+    assert "looks at the processes itself" in refused.value.hint
 
 
-def test_the_cpu_has_no_graphs() -> None:
-    facts = read_startup(log("healthy-0.32.0-cpu-debug"))
-    with pytest.raises(InvalidInput, match="prints no activation"):
-        measurement(facts, gpu="CPU", shape=SHAPE)
-
-
-def test_a_file_is_named_after_its_key_and_no_other_has_the_name() -> None:
-    assert KEY.file_name.startswith("vllm-0.19.0_h100-80gb_mistral3forconditionalgeneration_tp2_8192x1024_graphs_")
-    others = [
-        msgspec.structs.replace(KEY, **{name: value})
-        for name, value in (
-            ("vllm_version", "0.19.1"), ("gpu", "H100 94GB"), ("architecture", "B"), ("shape", "h1"),
-            ("quantization", None), ("tensor_parallel_size", 4), ("pipeline_parallel_size", 2),
-            ("max_num_batched_tokens", 2048), ("max_num_seqs", 64), ("cuda_graphs", False),
-        )
-    ]  # fmt: skip
-    assert len({KEY.file_name, *(key.file_name for key in others)}) == 11
-    assert "/" not in msgspec.structs.replace(KEY, gpu="../../etc").file_name
+def test_on_a_cpu_the_processes_are_what_was_seen_of_them() -> None:
+    seen = process_span(1424 << 20, 6 << 20, 64 << 20)
+    assert seen == Span(1354 << 20, 1354 << 20, 1354 << 20)
+    assert measurement(read_startup(log("healthy-0.32.0-cpu")), KEY, processes=seen).non_torch == seen
+    assert process_span(1 << 30, 0, 2 << 30) is None  # the pool was not written to: nobody knows how much was
 
 
 def test_a_second_start_widens_and_its_value_counts() -> None:
-    known = Measurement(key=KEY, sources=("a",), activation=span(2.03), weights=span(12.11))
-    new = Measurement(key=KEY, sources=("b",), activation=span(2.20), non_torch=span(2.07))
+    known = Measurement(key=KEY, kept_on="2026-01-01", sources=("a",), activation=span(2.03), weights=span(12.11))
+    new = Measurement(key=KEY, kept_on="2026-01-02", sources=("b",), activation=span(2.20), non_torch=span(2.07))
     both = merge(known, new)
-    assert both.starts == 2
-    assert both.sources == ("a", "b")
+    assert (both.starts, both.kept_on, both.sources) == (2, "2026-01-02", ("a", "b"))
     assert both.activation == Span(span(2.20).value, span(2.03).low, span(2.20).high)
     assert (both.weights, both.non_torch) == (span(12.11), span(2.07))
 
@@ -148,68 +102,75 @@ def test_two_keys_are_not_merged() -> None:
         merge(Measurement(key=KEY, activation=span(1)), Measurement(key=other, activation=span(1)))
 
 
-def overheads(*, in_budget: bool) -> Overheads:
-    wide = estimated(GIB, GIB // 2, 2 * GIB)
-    return Overheads(
-        activation_bytes=wide,
-        non_torch_bytes=wide,
-        cuda_graph_bytes=wide,
-        cuda_graphs_in_budget=in_budget,
-        communicator_bytes=wide,
-        run_time_bytes=wide,
-    )
-
-
-def test_what_was_measured_takes_the_place_of_what_was_predicted() -> None:
-    known = made("healthy-0.19.0-tp2-debug")
-    used = with_measured(overheads(in_budget=False), known)
-    assert used.activation_bytes == span(2.03).estimate
-    assert used.activation_bytes.basis == "measured"
-    assert used.cuda_graph_bytes == span(1.03).estimate
-    assert used.communicator_bytes.basis == "estimated"
-    assert with_measured(overheads(in_budget=True), known).cuda_graph_bytes == span(1.6).estimate
-
-
-def test_what_was_not_measured_stays_predicted() -> None:
-    predicted = overheads(in_budget=True)
-    assert with_measured(predicted, Measurement(key=KEY)) == predicted
-
-
-def test_memory_that_capturing_gave_back_is_not_counted_on() -> None:
-    used = with_measured(overheads(in_budget=False), Measurement(key=KEY, cuda_graphs=span(-0.17)))
-    assert used.cuda_graph_bytes.value == 0
-    assert used.cuda_graph_bytes.low == 0
-
-
-def test_a_shape_tells_models_of_one_architecture_apart() -> None:
-    def model(hidden: int, experts: int = 0) -> ModelSpec:
-        from advisor.model.spec import Layer
-
-        return ModelSpec(
-            id="m", architecture="LlamaForCausalLM", model_type="llama", layers=(Layer(0, ()), Layer(1, ())),
-            hidden_size=hidden, intermediate_size=14336, vocab_size=128256, num_heads=32, num_kv_heads=8,
-            head_size=128, dtype="bfloat16", config_dtype=None, max_length=MaxLength(tokens=8192, key="k"),
-            default_max_model_len=8192, num_experts=experts, experts_per_token=2 if experts else 0,
-        )  # fmt: skip
-
-    assert shape_of(model(4096)) == "h4096-l2-a32-8x128-w14336-v128256"
-    assert len({shape_of(model(4096)), shape_of(model(2048)), shape_of(model(4096, 8))}) == 3
-
-
-gibs = st.floats(-1, 200).map(lambda g: round(g, 2))
-spans = st.none() | gibs.map(span)
-measurements = st.builds(
-    Measurement, key=st.just(KEY), activation=spans, non_torch=spans, cuda_graphs=spans, cuda_graphs_estimated=spans
-)
-
-
 @given(measurements, measurements, measurements)
 def test_merging_in_any_grouping_keeps_the_ends(a: Measurement, b: Measurement, c: Measurement) -> None:
     assert merge(merge(a, b), c) == merge(a, merge(b, c))
 
 
-@given(measurements, st.booleans())
-def test_any_measurement_gives_usable_costs(known: Measurement, in_budget: bool) -> None:
-    used = with_measured(overheads(in_budget=in_budget), known)
-    for part in (used.activation_bytes, used.non_torch_bytes, used.cuda_graph_bytes):
-        assert 0 <= part.low <= part.value <= part.high
+def test_what_the_engine_says_of_itself_makes_the_key() -> None:
+    facts = StartupFacts(
+        version="0.20.1", max_num_seqs=64, max_num_batched_tokens=2048, tensor_parallel_size=4, enforce_eager=True
+    )
+    assert observed_key(KEY, facts) == msgspec.structs.replace(
+        KEY, vllm_version="0.20.1", max_num_seqs=64, max_num_batched_tokens=2048, tensor_parallel_size=4,
+        cuda_graphs=False,
+    )  # fmt: skip
+    assert observed_key(KEY, StartupFacts()) == KEY
+
+
+# The key from a log alone: what it says, what is given beside it, vLLM's own defaults.
+
+
+def model(name: str) -> ModelSpec:
+    return read_model(plan_samples.facts_of(name), DEFAULT)
+
+
+H100 = plan_samples.h100(2)
+H200 = plan_samples.gpu("H200", 139.81, cap=(9, 0), count=2)
+QWEN = "Qwen/Qwen3-14B"
+
+
+def test_a_log_gives_its_key_with_vllm_s_own_defaults() -> None:
+    key = key_from_log(read_startup(log("healthy-0.16.0")), model(QWEN), H100, {})
+    assert (key.vllm_version, key.gpu, key.architecture) == ("0.16.0", "H100 80GB", "Qwen3ForCausalLM")
+    assert (key.max_num_seqs, key.max_num_batched_tokens) == (1024, 8192)  # what vLLM takes on this card
+    assert (key.dtype, key.tensor_parallel_size, key.cuda_graphs, key.settings) == ("bfloat16", 1, True, {})
+
+
+def test_the_log_wins_over_what_is_given_beside_it() -> None:
+    key = key_from_log(
+        read_startup(log("healthy-0.10.2-hybrid-tp2")), model(plan_samples.HYBRID), H200,
+        {"vllm_version": "0.9.0", "tensor_parallel_size": 1, "max_num_seqs": 64, "enable_lora": True},
+    )  # fmt: skip
+    assert (key.vllm_version, key.tensor_parallel_size, key.max_num_seqs) == ("0.10.2", 2, 64)
+    assert key.settings == {"enable_lora": True}
+
+
+def test_a_key_from_a_log_is_the_key_of_the_plan_with_those_flags() -> None:
+    flags = {"vllm_version": "0.16.0", "max_num_seqs": 1024, "max_num_batched_tokens": 8192}
+    plan = plan_samples.plan(QWEN, plan_samples.h100(1), engine=flags)
+    assert plan.measured is not None
+    assert plan.measured.key == key_from_log(read_startup(log("healthy-0.16.0")), model(QWEN), H100, {})
+
+
+def test_a_log_that_leaves_the_key_open_says_everything_that_is_missing() -> None:
+    with pytest.raises(InvalidInput, match="vllm_version, tensor_parallel_size, max_num_batched_tokens, max_num_seqs"):
+        key_from_log(StartupFacts(), model(QWEN), H100, {})
+    facts = read_startup(log("healthy-0.6-v0-3090"))
+    assert missing_parts(facts, {"max_num_seqs": 256, "max_num_batched_tokens": 512, "tensor_parallel_size": 1}) in (
+        [],
+        ["vllm_version"],
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "on", "of", "why"),
+    [
+        ("healthy-0.16.0", H100, "meta-llama/Llama-3.1-8B-Instruct", "is of a Qwen3ForCausalLM"),
+        ("healthy-0.32.0-cpu", H100, "meta-llama/Llama-3.1-8B-Instruct", "is of a CPU, not of H100"),
+        ("healthy-0.10.2-hybrid-tp2", H100, plan_samples.HYBRID, "a GPU with 139.81 GiB, H100 80GB has 79.18 GiB"),
+    ],
+)
+def test_a_log_of_something_else_is_refused(name: str, on: Gpu, of: str, why: str) -> None:
+    with pytest.raises(InvalidInput, match=why):
+        key_from_log(read_startup(log(name)), model(of), on, {})

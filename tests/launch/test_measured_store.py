@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from advisor.errors import InvalidInput
+from advisor.measured import Measurement, Span
 from launch import measured_store as store
-from launch.measured import Measurement, Span
-from tests.launch.test_measured import KEY, span
+from tests.advisor.test_measured import KEY, span
 
 
 @pytest.fixture
@@ -23,37 +23,25 @@ def measured(gib: float = 2.0) -> Measurement:
     return Measurement(key=KEY, sources=("a log",), activation=span(gib))
 
 
-def test_the_directory_follows_the_xdg_rules(tmp_path: Path) -> None:
-    home = str(tmp_path)
-    below = tmp_path / ".local" / "share" / "kvadvise" / "measured"
-    assert store.measured_dir({"HOME": home}) == below
-    assert store.measured_dir({"HOME": home, "XDG_DATA_HOME": "relative"}) == below
-    assert store.measured_dir({"HOME": home, "XDG_DATA_HOME": "/data"}) == Path("/data/kvadvise/measured")
-
-
 def test_nothing_is_known_at_first(directory: Path) -> None:
     assert store.load(directory, KEY) is None
-    assert store.load_bytes(directory, KEY) is None
-    assert store.load_all(directory) == ()
-    assert not store.forget(directory, KEY)
     assert not directory.exists()
 
 
 def test_what_is_kept_is_read_back(directory: Path) -> None:
     kept = store.keep(directory, measured())
-    assert store.load(directory, KEY) == kept == measured()
-    assert store.load_all(directory) == (kept,)
+    assert store.load(directory, KEY) == kept.measurement == measured()
+    assert kept.replaced == ""
     path = directory / KEY.file_name
+    assert kept.path == path
     assert json.loads(path.read_text())["schema"] == "kvadvise.measured/1"
     assert len(path.read_text().splitlines()) > 20  # for people too
     assert path.stat().st_mode & 0o077 == 0
-    assert store.forget(directory, KEY)
-    assert store.load(directory, KEY) is None
 
 
 def test_a_second_start_is_merged(directory: Path) -> None:
     store.keep(directory, measured(2.0))
-    kept = store.keep(directory, measured(2.5))
+    kept = store.keep(directory, measured(2.5)).measurement
     assert kept.starts == 2
     assert kept.activation == Span(span(2.5).value, span(2.0).low, span(2.5).high)
 
@@ -73,9 +61,9 @@ def test_a_file_that_cannot_be_used_is_one_error_and_then_replaced(directory: Pa
     (directory / KEY.file_name).write_bytes(content)
     with pytest.raises(InvalidInput, match=r".+"):
         store.load(directory, KEY)
-    with pytest.raises(InvalidInput, match=r".+"):
-        store.load_all(directory)
-    assert store.keep(directory, measured()) == measured()
+    kept = store.keep(directory, measured())
+    assert kept.measurement == measured()
+    assert kept.replaced
     assert store.load(directory, KEY) == measured()
 
 
@@ -104,8 +92,8 @@ def test_a_directory_in_the_file_s_place_is_said(directory: Path) -> None:
     (directory / KEY.file_name).mkdir(parents=True)
     with pytest.raises(InvalidInput, match="cannot be read"):
         store.load(directory, KEY)
-    with pytest.raises(InvalidInput, match="cannot be read"):
-        store.load_all(directory)
+    with pytest.raises(InvalidInput, match="cannot be written"):
+        store.keep(directory, measured())
 
 
 def test_writers_at_once_lose_nothing(directory: Path) -> None:
