@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from advisor.units import GIB
 
 if TYPE_CHECKING:
+    from advisor.estimate import Estimate
+    from advisor.measured import Measurement, Span
     from advisor.plan_types import Plan
     from advisor.server_metrics import ServerMetrics
 
 Figure = float | int | None
+PARTS = ("activation_bytes", "non_torch_bytes", "cuda_graph_bytes")
+BANDED = ("kv_cache_bytes", "weights_bytes", *PARTS)
 
 
 def planned_figures(plan: Plan) -> dict[str, Figure]:
@@ -27,6 +31,16 @@ def planned_figures(plan: Plan) -> dict[str, Figure]:
         "kv_cache_bytes": memory.kv_cache_bytes.value if memory is not None else None,
         "weights_bytes": memory.weights_bytes.value if memory is not None else None,
     }
+
+
+def planned_parts(plan: Plan) -> dict[str, Figure]:
+    """What else the start was planned to take, in bytes."""
+    return {name: getattr(plan.memory, name).value if plan.memory is not None else None for name in PARTS}
+
+
+def planned_bands(plan: Plan) -> dict[str, Estimate]:
+    """The band of every size; empty for a plan without numbers."""
+    return {name: getattr(plan.memory, name) for name in BANDED} if plan.memory is not None else {}
 
 
 def actual_figures(
@@ -50,14 +64,30 @@ def actual_figures(
     }
 
 
-def side_by_side(planned: dict[str, Figure], actual: dict[str, Figure]) -> list[str]:
-    """One line a figure: planned, actual, and how far apart."""
+def actual_parts(cost: Measurement | None, *, in_budget: bool) -> dict[str, Figure]:
+    """What the start took besides, as measured: graphs as vLLM's estimate where the pool pays for that."""
+    if cost is None:
+        return dict.fromkeys(PARTS)
+    graphs = cost.cuda_graphs_estimated if in_budget else cost.cuda_graphs
+    return dict(zip(PARTS, (_middle(cost.activation), _middle(cost.non_torch), _middle(graphs)), strict=True))
+
+
+def side_by_side(
+    planned: Mapping[str, Figure], actual: Mapping[str, Figure], bands: Mapping[str, Estimate] | None = None
+) -> list[str]:
+    """One line a figure: planned, actual, how far apart, and where there is a band whether it holds the actual one."""
     rows = [("", "planned", "actual", "")]
     for name, foretold in planned.items():
         seen = actual.get(name)
-        rows.append((name, _text(name, foretold), _text(name, seen), _apart(name, foretold, seen)))
+        note = _apart(name, foretold, seen)
+        note += _held(seen, (bands or {}).get(name), note)
+        rows.append((name, _text(name, foretold), _text(name, seen), note))
     widths = [max(len(row[i]) for row in rows) for i in range(3)]
     return [f"  {a:<{widths[0]}}  {b:>{widths[1]}}  {c:>{widths[2]}}  {note}".rstrip() for a, b, c, note in rows]
+
+
+def _middle(span: Span | None) -> int | None:
+    return None if span is None else span.value
 
 
 def _whole(value: float | None) -> int | None:
@@ -82,3 +112,11 @@ def _apart(name: str, foretold: Figure, seen: Figure) -> str:
     if name == "max_concurrency" and abs(seen - foretold) <= 0.005:
         return "equal"
     return f"{seen / foretold - 1:+.2%}" if foretold else ""
+
+
+def _held(seen: Figure, band: Estimate | None, apart: str) -> str:
+    """Whether a band holds a figure that is not as planned, to the two decimals of a log."""
+    if seen is None or band is None or not apart or apart.startswith("equal") or band.low == band.high:
+        return ""
+    is_held = band.low - GIB / 200 <= seen <= band.high + GIB / 200
+    return f", {'within' if is_held else 'outside'} {band.low / GIB:.2f} to {band.high / GIB:.2f} GiB"

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from advisor.plan_types import Plan
-from launch.diagnosis_types import Context
+from launch.diagnosis_types import Context, Holder
+from launch.engine_command import EngineCommand
+from launch.gpu_state import GpuState
 
 _LENGTHS = ("max", "p99", "p95", "p90", "p50")
 
@@ -14,7 +18,8 @@ _LENGTHS = ("max", "p99", "p95", "p90", "p50")
 def context_of(plan: Plan) -> Context:
     """The context of a start from a plan; what the plan leaves open stays unknown.
 
-    Left to the caller: the environment, other processes, free memory, the container's limits, earlier attempts.
+    Left to the caller: the environment, other processes, free memory (`as_started`), the container's limits, earlier
+    attempts.
     """
     load = (plan.workload or {}).get("workload")
     load = load if isinstance(load, dict) else {}
@@ -32,6 +37,22 @@ def context_of(plan: Plan) -> Context:
         target_concurrency=plan.concurrency.target if plan.concurrency is not None else None,
         longest_request_tokens=_request(load, _longest),
         p95_request_tokens=_request(load, _p95),
+    )
+
+
+def as_started(context: Context, command: EngineCommand, env: Mapping[str, str], gpus: Sequence[GpuState]) -> Context:
+    """The same with what the launcher knows: the engine's release and environment, and what the GPUs hold now. Which of
+    several GPUs the start was on is not known here, so other processes are only those of a machine with one.
+    """
+    alone = gpus[0] if len(gpus) == 1 else None
+    held = [Holder(p.pid, p.name, p.used_bytes or 0) for p in alone.processes] if alone is not None else []
+    return msgspec.structs.replace(
+        context,
+        version=str(command.entry.version) if command.entry.version is not None else context.version,
+        environment=dict(env) | command.env,
+        all_free_bytes=tuple(gpu.free_bytes for gpu in gpus),
+        free_bytes=alone.free_bytes if alone is not None else None,
+        others=tuple(held),
     )
 
 

@@ -130,6 +130,22 @@ def resident_bytes(pid: int) -> int:
         return 0
 
 
+def proportional_bytes(pid: int) -> int | None:
+    """Physical memory and swap a process holds, shared pages divided among those that share them; None where the
+    kernel does not say (another user's process, no Linux).
+    """
+    total = None
+    try:
+        with open(f"{PROC}/{pid}/smaps_rollup", "rb") as file:
+            for line in file.read().split(b"\n"):
+                key, _, value = line.partition(b":")
+                if key in (b"Pss", b"SwapPss"):
+                    total = (total or 0) + int(value.split()[0]) * 1024
+    except (OSError, IndexError, ValueError):
+        return None
+    return total
+
+
 def transferred_bytes(pid: int) -> int:
     """What a process has moved so far through reads, writes and the disk; 0 where that cannot be read."""
     total = 0

@@ -14,7 +14,7 @@ from advisor.units import MIB, gib
 from launch.engine_command import EngineCommand
 from launch.ports import ask_port
 from launch.process import GRACE_S, EngineProcess, Exit
-from launch.process_tree import resident_bytes
+from launch.process_tree import proportional_bytes, resident_bytes
 
 _MEMORY_BACK_S = 20.0
 _MEMORY_SLACK_BYTES = 512 * MIB
@@ -76,6 +76,11 @@ class RunningServer:
     def resident_bytes(self) -> int:
         """Physical memory of its processes, pages that they share counted in each."""
         return sum(resident_bytes(process.pid) for process in self.process.members())
+
+    def proportional_bytes(self) -> int | None:
+        """Physical memory of its processes, each page counted once; None where one of them cannot be looked at."""
+        held = [proportional_bytes(process.pid) for process in self.process.members()]
+        return None if not held or None in held else sum(size for size in held if size is not None)
 
     def stop(self, grace_s: float | None = None) -> Stopped:
         """SIGTERM, its requests' time to finish, `grace_s` more (None: GRACE_S), SIGKILL to what was started; then

@@ -14,6 +14,9 @@ FIGURES = (
     "max_model_len",
     "kv_cache_bytes",
     "weights_bytes",
+    "activation_bytes",
+    "non_torch_bytes",
+    "cuda_graph_bytes",
 )
 DIAGNOSIS = ("code", "message", "remedy", "evidence")
 

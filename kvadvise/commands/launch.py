@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -10,13 +10,15 @@ from kvadvise.cli import debug_option
 from kvadvise.commands.plan import complete_profile
 
 if TYPE_CHECKING:
-    from advisor.plan_types import Finding, Plan
+    from advisor.plan_types import Plan
     from kvadvise.figures import Figure
+    from kvadvise.launch_report import LaunchReport
     from launch.diagnosis_types import Diagnosis
     from launch.engine_command import EngineCommand
-    from launch.running_server import RunningServer, Stopped
+    from launch.running_server import RunningServer
     from launch.server import StartFailed
-    from launch.start_progress import StartProgress
+
+RENDERED = ("vllm-config", "argv", "env")
 
 
 @click.command("launch", short_help="Start vLLM with a plan's flags, or say which is to blame.")
@@ -29,6 +31,11 @@ if TYPE_CHECKING:
 @click.option("--port", type=click.IntRange(1, 65535), help="Port to listen on; 8000 unless the plan says.")
 @click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a key of the workload first.")
 @click.option("--dry-run", is_flag=True, help="Print the command, start nothing.")
+@click.option(
+    "--render", type=click.Choice(RENDERED),
+    help="Write the plan in a form for something else that starts it, and start nothing.",
+)  # fmt: skip
+@click.option("--out", type=click.Path(dir_okay=False), metavar="FILE", help="Where --render writes; else stdout.")
 @click.option("--detach", is_flag=True, help="Return once it is ready; `kvadvise stop` ends it.")
 @click.option("--json", "as_json", is_flag=True, help="One kvadvise.launch/1 object a line on stdout, nothing else.")
 @debug_option
@@ -39,6 +46,8 @@ def command(
     port: int | None,
     settings: tuple[str, ...],
     dry_run: bool,
+    render: str | None,
+    out: str | None,
     detach: bool,
     as_json: bool,
 ) -> int:
@@ -54,11 +63,14 @@ def command(
     from launch.engine_command import engine_command
     from launch.engine_entry import find_engine
 
+    _check_options(render, out, engine=engine, dry_run=dry_run, detach=detach, as_json=as_json)
     plan = _plan(reference, settings)
     if not launchable(plan):
         reasons = "; ".join(finding.message for finding in plan.findings if finding.severity == "error")
         tell(f"not started: the outcome is {plan.outcome.replace('_', ' ')}" + (f": {reasons}" if reasons else ""))
         return 2 if plan.outcome == "invalid" else 3
+    if render is not None:
+        return _render(with_address(plan, host, port), render, out)
     entry = find_engine(engine, os.environ)
     wanted = engine_command(entry, plan.argv, host=host, port=port, drain_s=30)
     if dry_run:
@@ -67,6 +79,55 @@ def command(
         emit(shlex.join(wanted.argv))
         return 0
     return _run(wanted, plan, detach=detach, as_json=as_json)
+
+
+def _check_options(
+    render: str | None, out: str | None, *, engine: str | None, dry_run: bool, detach: bool, as_json: bool
+) -> None:
+    """What only makes sense for a start, or without one."""
+    if out is not None and render is None:
+        raise click.UsageError("--out belongs to --render.")
+    given = {"--engine": engine is not None, "--dry-run": dry_run, "--detach": detach, "--json": as_json}
+    for option, is_given in given.items():
+        if render is not None and is_given:
+            raise click.UsageError(f"--render starts nothing, so {option} does not go with it.")
+
+
+def with_address(plan: Plan, host: str | None, port: int | None) -> Plan:
+    """The plan with an address for its server. Raises InvalidInput where its pins say another."""
+    import msgspec
+
+    from advisor.errors import InvalidInput
+
+    given = {"host": host, "port": port}
+    added = {name: value for name, value in given.items() if value is not None and value != plan.flags.get(name)}
+    for name, value in added.items():
+        if plan.flags.get(name) is not None:
+            raise InvalidInput(
+                f"the plan pins {name} {plan.flags[name]}, here it is {value}", where=f"--{name}", hint="leave one out"
+            )
+    words = [word for name, value in added.items() for word in (f"--{name}", str(value))]
+    return msgspec.structs.replace(plan, flags=plan.flags | added, argv=(*plan.argv, *words))
+
+
+def _render(plan: Plan, form: str, out: str | None) -> int:
+    from pathlib import Path
+
+    from advisor.errors import InvalidInput
+    from kvadvise.output import emit, tell
+    from kvadvise.printing.shell import argv_line, environment
+    from kvadvise.printing.vllm_config import vllm_config
+
+    text = {"argv": argv_line, "env": environment, "vllm-config": vllm_config}[form](plan)
+    if out is None:
+        emit(text)
+        return 0
+    try:
+        Path(out).write_text(f"{text}\n", encoding="utf-8")
+    except OSError as error:
+        raise InvalidInput(f"cannot be written: {error.strerror or error}", where=out) from None
+    tell(f"written {out}")
+    return 0
 
 
 def _plan(reference: str, settings: tuple[str, ...]) -> Plan:
@@ -86,7 +147,7 @@ def _run(wanted: EngineCommand, plan: Plan, *, detach: bool, as_json: bool) -> i
     import os
     import time
 
-    from kvadvise.figures import planned_figures
+    from kvadvise.launch_report import LaunchReport
     from launch.bring_up import PreflightFailed, bring_up
     from launch.preflight import needs_of
     from launch.registry import leave_running
@@ -94,25 +155,23 @@ def _run(wanted: EngineCommand, plan: Plan, *, detach: bool, as_json: bool) -> i
     from launch.signals import signals_interrupt
 
     began = time.monotonic()
-    planned = planned_figures(plan)
-    report = _Report(as_json=as_json, planned=planned)
+    report = LaunchReport(plan, as_json=as_json)
     with signals_interrupt():
         try:
             server = bring_up(
                 wanted, needs_of(wanted, plan), on_progress=report.progress, on_findings=report.findings,
-                on_wait=report.wait,
+                on_wait=report.say,
             )  # fmt: skip
         except PreflightFailed as failed:
             first = next(f for f in failed.preflight.findings if f.severity == "error")
             report.failed(time.monotonic() - began, first.code, first.message, first.remedy, None)
             return failed.exit_code
         except StartFailed as failed:
-            causes = _causes(failed, plan)
-            report.diagnosed(failed.failure.elapsed_s, causes, str(failed.failure.log_path))
+            report.diagnosed(failed.failure.elapsed_s, _causes(failed, plan, wanted), str(failed.failure.log_path))
             return failed.exit_code
         ended = None
         try:
-            report.ready(server)
+            _tell_ready(report, server, plan)
             if detach:
                 leave_running(server, os.environ)
                 report.say(f"it runs on; `kvadvise stop --port {wanted.port}` ends it")
@@ -132,111 +191,39 @@ def _run(wanted: EngineCommand, plan: Plan, *, detach: bool, as_json: bool) -> i
     return 69
 
 
-def _causes(failed: StartFailed, plan: Plan) -> list[Diagnosis]:
-    from launch.diagnosis_types import Context
+def _tell_ready(report: LaunchReport, server: RunningServer, plan: Plan) -> None:
+    """Look at the server before it has a load, keep what its start cost, say both. A store that cannot be written
+    does not stop a server.
+    """
+    from advisor.errors import InvalidInput
+    from kvadvise.after_start import keep_cost, look_at
+
+    started, kept, problem = look_at(server, plan), None, ""
+    try:
+        kept = keep_cost(started)
+    except InvalidInput as error:
+        problem = str(error)
+    report.ready(server, started, kept)
+    if problem:
+        report.not_kept(problem)
+
+
+def _causes(failed: StartFailed, plan: Plan, wanted: EngineCommand) -> list[Diagnosis]:
+    import os
+
+    from launch.diagnosis_context import as_started, context_of
     from launch.explain import explain
+    from launch.gpu_state import read_gpus
 
-    memory, subject, held = plan.memory, plan.subject, plan.concurrency
-    context = Context(
-        flags=dict(plan.flags),
-        version=subject.vllm_version if subject is not None else None,
-        total_bytes=memory.total_bytes.value if memory is not None else None,
-        weights_bytes=memory.weights_bytes.value if memory is not None else None,
-        planned_kv_bytes=memory.kv_cache_bytes.value if memory is not None else None,
-        gpu_count=subject.gpu_count if subject is not None else None,
-        target_concurrency=held.target if held is not None else None,
-    )
-    return explain(failed.failure, context)
-
-
-class _Report:
-    """What is said while it starts and runs: JSON lines on stdout, or words on stderr."""
-
-    def __init__(self, *, as_json: bool, planned: dict[str, Any]) -> None:
-        self.as_json = as_json
-        self.planned = planned
-        self._shown = ""
-
-    def say(self, text: str) -> None:
-        """A line for a person; stdout stays for JSON."""
-        from kvadvise.output import tell
-
-        tell(text)
-
-    def progress(self, seen: StartProgress) -> None:
-        """A phase once, and every wait without news."""
-        if seen.text != self._shown and not (seen.still_s and seen.still_s % 30 > 1):
-            self._shown = seen.text
-            self.say(f"{seen.elapsed_s:5.0f} s  {seen.text}")
-
-    def findings(self, found: tuple[Finding, ...]) -> None:
-        """What was seen before the start."""
-        for finding in found:
-            self.say(f"{finding.severity}  {finding.code}: {finding.message}\n  -> {finding.remedy}")
-
-    def wait(self, text: str) -> None:
-        """Another start that is waited for."""
-        self.say(text)
-
-    def failed(self, seconds: float, code: str, message: str, remedy: str, evidence: str | None) -> None:
-        """Nothing runs, and why."""
-        reason = {"code": code, "message": message, "remedy": remedy, "evidence": evidence}
-        if self.as_json:
-            self._line("failed", seconds=seconds, diagnosis=reason)
-            return
-        self.say(f"not started: {code}: {message}")
-        self.say(f"  -> {remedy}")
-        if evidence:
-            self.say(f"  seen: {evidence}")
-
-    def diagnosed(self, seconds: float, causes: list[Diagnosis], log_path: str) -> None:
-        """The engine came up to some point and no further."""
-        first = causes[0]
-        self.failed(seconds, first.code, first.message, first.remedy, first.evidence)
-        for other in causes[1:]:
-            self.say(f"also {other.code}: {other.message}\n  -> {other.remedy}")
-        self.say(f"the engine's log is {log_path}")
-
-    def ready(self, server: RunningServer) -> None:
-        """It answers: figures beside the plan's."""
-        from kvadvise.figures import side_by_side
-
-        actual = actual_of(server)
-        if self.as_json:
-            self._line("ready", seconds=server.seconds, url=server.url, pid=server.pid, actual=actual)
-            return
-        self.say(f"ready after {server.seconds:.0f} s at {server.url}, process {server.pid}, log {server.log_path}")
-        for line in side_by_side(self.planned, actual):
-            self.say(line)
-
-    def stopped(self, server: RunningServer, stopped: Stopped, seconds: float) -> None:
-        """It is gone, and what it left."""
-        if self.as_json:
-            self._line("stopped", seconds=seconds, url=server.url, pid=server.pid)
-        else:
-            self.say(f"stopped after {stopped.seconds:.0f} s: {stopped.exit}")
-        self.findings(stopped.findings)
-
-    def _line(self, state: Any, **fields: Any) -> None:
-        import json
-
-        from kvadvise.output import emit
-        from launch.state_line import state_line
-
-        emit(json.dumps(state_line(state, planned=self.planned, **fields)))
+    is_cpu = plan.subject is not None and plan.subject.gpu == "CPU"
+    return explain(failed.failure, as_started(context_of(plan), wanted, os.environ, [] if is_cpu else read_gpus()))
 
 
 def actual_of(server: RunningServer) -> dict[str, Figure]:
     """What the engine says of itself: its log, its metrics, its list of models."""
-    import httpx
-
-    from advisor.server_metrics import read_metrics
+    from kvadvise.after_start import metrics_of
     from kvadvise.figures import actual_figures
     from launch.log_file import read_whole
 
-    try:
-        metrics = read_metrics(httpx.get(f"{server.url}/metrics", timeout=10, trust_env=False).text)
-    except (httpx.HTTPError, ValueError):
-        metrics = None
     lines = read_whole(str(server.log_path), begin=server.process.log_begin)
-    return actual_figures(lines, metrics, server.max_model_len)
+    return actual_figures(lines, metrics_of(server), server.max_model_len)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from advisor.units import GIB
+from launch.arguments_in_effect import differing_arguments
 from launch.diagnosis_types import Advice, Case, Rule, Seen, StateRule, fixed
 from launch.levers import default_share, free_share, from_gib, gib
 from launch.progress import Phase
@@ -19,10 +20,6 @@ _USABLE_SHARE = 0.5
 _FAR_BELOW_PLAN = 0.8
 _GREW_BYTES = GIB // 2
 _OVERESTIMATE_BYTES = 4 * GIB
-_COMPARED = (
-    *("max_model_len", "max_num_seqs", "max_num_batched_tokens", "gpu_memory_utilization", "kv_cache_dtype"),
-    *("block_size", "tensor_parallel_size", "kv_cache_memory_bytes"),
-)
 
 
 def _preempted(seen: Seen) -> Advice:
@@ -145,26 +142,16 @@ def _no_estimate(case: Case) -> tuple[Advice, str, int | None] | None:
 
 def _not_as_planned(case: Case) -> tuple[Advice, str, int | None] | None:
     """An image with defaults of its own serves something else than what was asked (worker-vllm#35)."""
-    given, says = case.context.flags, case.facts.args or {}
-    wrong = [(n, given[n], says[n]) for n in _COMPARED if n in given and n in says and not _same(given[n], says[n])]
-    length = given.get("max_model_len")
-    if isinstance(length, int) and length > 0 and case.facts.max_model_len not in (None, length):
-        wrong.append(("max_model_len", length, case.facts.max_model_len))
-    if not wrong or case.facts.auto_fit_to is not None:
+    wrong = differing_arguments(case.context.flags, case.facts)
+    if not wrong:
         return None
-    told = ", ".join(dict.fromkeys(f"{name} {now} instead of {asked}" for name, asked, now in wrong))
+    told = ", ".join(f"{one.name} {one.actual} instead of {one.planned}" for one in wrong)
     advice = Advice(
         message=f"the engine runs with other arguments than given: {told}",
         remedy="look for an image or script that sets its own (environment variables of a worker image, a config file)",
         signals=("non-default args", "the arguments given"),
     )
     return advice, told, None
-
-
-def _same(asked: object, says: object) -> bool:
-    if isinstance(asked, int | float) and isinstance(says, int | float):
-        return abs(asked - says) < 1e-9
-    return asked == says or str(asked) == str(says)
 
 
 def _below_plan(case: Case) -> tuple[Advice, str, int | None] | None:

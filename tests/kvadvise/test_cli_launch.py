@@ -79,3 +79,58 @@ def test_what_the_engine_does_not_say_is_unknown() -> None:
     lines = side_by_side({"num_blocks": 10, "kv_cache_bytes": 1 << 30}, {"num_blocks": 9, "kv_cache_bytes": None})
     assert lines[1].split() == ["num_blocks", "10", "9", "-10.00%"]
     assert lines[2].split() == ["kv_cache_bytes", "1.00", "GiB", "not", "said"]
+
+
+SMALL = """model: Qwen/Qwen2.5-7B-Instruct
+gpu: L40S
+workload: {prompt_tokens: {p95: 3000}, output_tokens: {p95: 500}, concurrency: 8}
+"""
+
+
+def test_a_plan_is_rendered_without_an_engine(shell: Shell) -> None:
+    import yaml
+
+    shell.write("w.yaml", SMALL)
+    shown = shell.run("launch", "--profile", "w.yaml", "--render", "vllm-config", "--port", "9000", "--host", "::")
+    assert shown.returncode == 0
+    config = yaml.safe_load(shown.stdout)
+    assert (config["model"], config["port"], config["host"]) == ("Qwen/Qwen2.5-7B-Instruct", 9000, "::")
+    assert config["max-num-seqs"] == 8
+    line = shell.run("launch", "--profile", "w.yaml", "--render", "argv", "--port", "9000").stdout
+    assert line.startswith("vllm serve Qwen/Qwen2.5-7B-Instruct --max-model-len ")
+    assert line.endswith("--port 9000\n")
+    assert "VLLM_ARGS=" in shell.run("launch", "--profile", "w.yaml", "--render", "env").stdout
+    written = shell.run("launch", "--profile", "w.yaml", "--render", "vllm-config", "--out", "vllm.yaml")
+    assert (written.returncode, written.stdout) == (0, "")
+    assert yaml.safe_load((shell.folder / "vllm.yaml").read_text(encoding="utf-8"))["max-num-seqs"] == 8
+
+
+def test_a_port_that_the_plan_pins_is_not_said_twice(shell: Shell) -> None:
+    shell.write("w.yaml", SMALL + "engine: {port: 8123}\n")
+    line = shell.run("launch", "--profile", "w.yaml", "--render", "argv").stdout
+    assert line.count("--port") == 1
+    clash = shell.run("launch", "--profile", "w.yaml", "--render", "argv", "--port", "9000")
+    assert clash.returncode == 2
+    assert "the plan pins port 8123" in clash.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "says"),
+    [
+        (("--render", "compose"), 2, "'vllm-config', 'argv', 'env'"),
+        (("--out", "x"), 2, "--out belongs to --render"),
+        (("--render", "argv", "--detach"), 2, "--detach does not go with it"),
+        (("--render", "argv", "--out", "/proc/none/x"), 2, "/proc/none/x: cannot be written"),
+    ],
+)
+def test_what_cannot_be_rendered_is_a_usage_error(shell: Shell, options: tuple[str, ...], code: int, says: str) -> None:
+    shell.write("w.yaml", SMALL)
+    done = shell.run("launch", "--profile", "w.yaml", *options)
+    assert done.returncode == code
+    assert says in " ".join(done.stderr.split())
+
+
+def test_a_plan_that_does_not_fit_is_not_rendered(shell: Shell) -> None:
+    shell.write("w.yaml", TOO_MUCH)
+    done = shell.run("launch", "--profile", "w.yaml", "--render", "argv")
+    assert (done.returncode, done.stdout) == (3, "")

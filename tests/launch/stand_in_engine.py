@@ -13,6 +13,7 @@ Switched by the environment:
     STAND_IN_LATE_S               seconds between binding the port and listening
     STAND_IN_DRAIN_S              seconds from SIGTERM to the end
     STAND_IN_CHATTER              lines it prints first
+    STAND_IN_LOG                  a file with a recorded start, which it prints while it loads
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ import sys
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from socketserver import ThreadingMixIn
 
 ENV = os.environ
@@ -115,6 +117,8 @@ def main() -> None:
     server.server_bind()
     for i in range(int(ENV.get("STAND_IN_CHATTER", "0"))):
         say(f"chatter {i} " + "x" * 100)
+    if ENV.get("STAND_IN_LOG"):
+        sys.stdout.write(Path(ENV["STAND_IN_LOG"]).read_text(encoding="utf-8"))
     say("Starting to load model")
     phase("load")
     say("Loading safetensors checkpoint shards: 100% Completed | 1/1")

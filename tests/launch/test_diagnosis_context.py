@@ -8,8 +8,10 @@ from advisor.estimate import exact
 from advisor.plan_types import Memory, Plan, Subject
 from kvadvise.pipeline import plan
 from launch.diagnosis import diagnose
-from launch.diagnosis_context import context_of
-from launch.diagnosis_types import Context, ExitState
+from launch.diagnosis_context import as_started, context_of
+from launch.diagnosis_types import Context, ExitState, Holder
+from launch.gpu_state import GpuProcess, GpuState
+from tests.launch.engines import command
 from tests.launch.logs import log
 
 GIB = 1024**3
@@ -34,6 +36,19 @@ def test_a_plan_s_flags_sizes_and_load_are_known(made: Plan) -> None:
     assert context.longest_request_tokens is not None
     assert context.p95_request_tokens is not None
     assert context.p95_request_tokens <= context.longest_request_tokens <= made.flags["max_model_len"]
+
+
+def test_the_launcher_adds_the_engine_and_the_gpus(made: Plan) -> None:
+    wanted = command({}, port=8123)
+    mine = GpuProcess(pid=7, name="VLLM::EngineCor", used_bytes=3 * GIB)
+    one = GpuState(index=0, uuid="GPU-1", name="L40S", total_bytes=48 * GIB, free_bytes=40 * GIB, processes=(mine,))
+    alone = as_started(context_of(made), wanted, {"HF_HUB_OFFLINE": "1"}, [one])
+    assert (alone.version, alone.free_bytes, alone.all_free_bytes) == ("0.32.0", 40 * GIB, (40 * GIB,))
+    assert alone.others == (Holder(7, "VLLM::EngineCor", 3 * GIB),)
+    assert alone.environment["HF_HUB_OFFLINE"] == "1"
+    assert alone.target_concurrency == context_of(made).target_concurrency
+    two = as_started(context_of(made), wanted, {}, [one, one])
+    assert (two.free_bytes, two.others, len(two.all_free_bytes)) == (None, (), 2)
 
 
 def test_a_plan_without_numbers_leaves_them_unknown() -> None:

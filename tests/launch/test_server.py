@@ -29,6 +29,7 @@ def test_a_server_is_ready_and_stops_with_nothing_left(tmp_path: Path) -> None:
     assert server.max_model_len == 4096
     assert server.poll() is None
     assert server.resident_bytes() > 1 << 20
+    assert 1 << 20 < (server.proportional_bytes() or 0) <= server.resident_bytes()
     phases = [p.progress.phase for p in shown]
     assert phases == sorted(phases)
     assert phases[-1] is Phase.READY
