@@ -18,6 +18,10 @@ from advisor.versions import Version
 _MODE_ALL_KINDS = frozenset({"mamba1", "mamba2"})
 _FP8 = frozenset({"fp8", "fp8_e4m3"})
 _ALIGN_WITH_DRAFTS = (0, 17)
+_WIDE_STATES = (0, 26)
+_WIDE_BY_AVX512 = (0, 29)
+# where 16-bit states that are asked for are kept (asked of 0.32 with transformers 5, which names their layers linear)
+_TAKES_16_BITS = ("Qwen3Next", "Qwen3_5", "Jamba", "GraniteMoeHybrid", "Mamba", "FalconMamba", "NemotronH")
 _PACKS_EVERY_FP8 = (0, 18)  # up to here the model's own hook packed every fp8 cache
 
 
@@ -63,8 +67,14 @@ def mamba_mode(model: ModelSpec, version: Version, *, prefix: bool) -> str:
     return "align" if version >= (0, 15) else "none"
 
 
-def ssm_dtype(model: ModelSpec, version: Version, pins: dict[str, Any]) -> str:
+def ssm_dtype(model: ModelSpec, gpu: Gpu, version: Version, pins: dict[str, Any]) -> str:
     """The dtype of the recurrent part of a state, where something but the model's own decides it."""
+    if gpu.is_cpu and widens_states(model, gpu, version, pins) is not False:
+        return "float32"
+    return _stated_ssm_dtype(model, version, pins)
+
+
+def _stated_ssm_dtype(model: ModelSpec, version: Version, pins: dict[str, Any]) -> str:
     asked = pins.get("mamba_ssm_cache_dtype")
     if asked is not None and asked != "auto":
         return str(asked)
@@ -73,6 +83,21 @@ def ssm_dtype(model: ModelSpec, version: Version, pins: dict[str, Any]) -> str:
     if model.architecture.startswith("Qwen3_5"):
         return model.state_dtype or "auto"
     return "auto"
+
+
+def widens_states(model: ModelSpec, gpu: Gpu, version: Version, pins: dict[str, Any]) -> bool | None:
+    """Whether the CPU backend keeps states in float32 for the sake of its kernels; None where the CPU is not known.
+
+    Source: vLLM 0.26 to 0.32 platforms/cpu.py: check_and_update_config. Then the wider state is planned with.
+    """
+    stated = _stated_ssm_dtype(model, version, pins)
+    if version < _WIDE_STATES or stated == "float32" or not (model.is_hybrid or model.is_attention_free):
+        return False
+    asked_16 = stated in ("float16", "bfloat16")
+    if version >= _WIDE_BY_AVX512 and asked_16 and model.architecture.startswith(_TAKES_16_BITS):
+        return False
+    needed = "avx512_bf16" if version >= _WIDE_BY_AVX512 else "amx_tile"
+    return None if gpu.instructions is None else needed in gpu.instructions
 
 
 def state_violations(mode: str, version: Version, pins: dict[str, Any]) -> tuple[Violation, ...]:

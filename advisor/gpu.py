@@ -8,6 +8,8 @@ import msgspec
 
 from advisor.estimate import Estimate
 
+CPU_INSTRUCTIONS = frozenset({"avx512_bf16", "amx_tile"})  # as /proc/cpuinfo names them
+
 
 class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     """One device and how many of it there are.
@@ -29,6 +31,7 @@ class Gpu(msgspec.Struct, frozen=True, kw_only=True):
     unified_memory: bool = False  # shares the host's memory (GB10, Jetson, CPU)
     nvlink_bytes_per_s: float | None = None
     arch: str = ""
+    instructions: frozenset[str] | None = None  # a CPU's, of those vLLM asks for (CPU_INSTRUCTIONS); None: not known
     source: str = ""
     notes: tuple[str, ...] = ()
 

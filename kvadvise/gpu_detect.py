@@ -7,13 +7,14 @@ stands where name and size fit a row, else what was seen to be kept back on card
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import msgspec
 
 from advisor.errors import InvalidInput
 from advisor.estimate import Estimate, estimated, measured
-from advisor.gpu import Gpu
+from advisor.gpu import CPU_INSTRUCTIONS, Gpu
 from advisor.units import GIB, MIB, gib
 from kvadvise.amd_sysfs import AmdDevice, read_amd_devices
 from kvadvise.gpu_build import gpu_of_row
@@ -60,7 +61,8 @@ def cpu_gpu(machine: Machine | None = None) -> Gpu:
 
     Raises InvalidInput where the machine does not say how much memory it has.
     """
-    memory = read_host_memory(machine or this_machine())
+    machine = machine or this_machine()
+    memory = read_host_memory(machine)
     if memory is None:
         raise InvalidInput(
             "this machine does not say how much memory it has (/proc/meminfo)",
@@ -75,9 +77,16 @@ def cpu_gpu(machine: Machine | None = None) -> Gpu:
         free_bytes=measured(memory.available_bytes, high=memory.available_at_most),
         unified_memory=True,
         arch="host processor",
+        instructions=_instructions(machine),
         source=memory.source,
         notes=memory.notes,
     )
+
+
+def _instructions(machine: Machine) -> frozenset[str] | None:
+    """What /proc/cpuinfo says of the processor, None where it says nothing."""
+    flags = re.search(r"^(?:flags|Features)\s*:(.*)$", machine.text("/proc/cpuinfo") or "", re.MULTILINE)
+    return CPU_INSTRUCTIONS & set(flags[1].split()) if flags else None
 
 
 def _nvidia(devices: list[NvmlDevice], machine: Machine, catalogue: Catalogue) -> Gpu:

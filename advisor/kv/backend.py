@@ -150,6 +150,7 @@ def _has_head(model: ModelSpec, size: int) -> bool:
 
 
 def _cpu(model: ModelSpec, version: Version, cache_dtype: str) -> Backend:
+    _check_cpu_layers(model)
     if model.uses_mla:
         if is_quantized(cache_dtype):
             raise EngineRefuses(
@@ -171,3 +172,20 @@ def _cpu(model: ModelSpec, version: Version, cache_dtype: str) -> Backend:
             source="vLLM v1/attention/backends/cpu_attn.py",
         )
     return Backend(name="CPU_ATTN", base=32, default_block=128)
+
+
+def _check_cpu_layers(model: ModelSpec) -> None:
+    if model.uses_mla and model.is_hybrid:
+        raise EngineRefuses(
+            "cpu-latent-states",
+            "the CPU backend does not serve MLA layers among recurrent states",
+            hint="choose a GPU or another model",
+            source="vLLM platforms/cpu.py; config/vllm.py: validate_mamba_block_size",
+        )
+    if model.expert_layers is not None and model.architecture.startswith("NemotronH"):
+        raise EngineRefuses(
+            "cpu-experts",
+            f"the CPU backend has no kernel for the experts of {model.architecture}",
+            hint="choose a GPU or another model",
+            source="vLLM model_executor/layers/fused_moe: is_act_and_mul",
+        )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from advisor.cache_settings import widens_states
 from advisor.model.dtypes import normal_dtype
 from advisor.rules.table import Hit, InputRule, Planned, PlanRule
 from advisor.sizing import Problem
@@ -106,6 +107,16 @@ def _online(problem: Problem) -> Hit | None:
     )
 
 
+def _states_by_cpu(problem: Problem) -> Hit | None:
+    if not problem.gpu.is_cpu or widens_states(problem.model, problem.gpu, problem.version, problem.pins) is not None:
+        return None
+    return Hit(
+        "the CPU backend keeps recurrent states in float32 where the processor has the instructions of its kernels "
+        "(AVX-512 BF16, before 0.29 AMX), and this processor is not known: float32 is planned with",
+        "set mamba_ssm_cache_dtype: float32 to make it certain, or plan on the machine itself (gpu: cpu)",
+    )
+
+
 INPUTS = (
     InputRule(
         code="dtype-bf16-capability",
@@ -122,6 +133,12 @@ INPUTS = (
         source="vLLM config/vllm.py: _get_quantization_config",
     ),
     InputRule(code="nvfp4-fallback", severity="warning", check=_fp4, source="vllm#50925, vllm#49070, vllm#49376"),
+    InputRule(
+        code="cpu-state-dtype",
+        severity="warning",
+        check=_states_by_cpu,
+        source="vLLM platforms/cpu.py: check_and_update_config",
+    ),
     InputRule(code="gguf", severity="warning", check=_gguf, source="vllm#35987"),
     InputRule(code="weights-estimated", severity="note", check=_weights_guessed, source="config.json"),
     InputRule(code="quantized-while-loading", severity="note", check=_online, source="vLLM quantization/online"),

@@ -172,6 +172,13 @@ CASES = (
         pins(lora_modules=["a=org/a", "b=org/b"], enable_lora=True, max_loras=2),
     ),
     Case("images-reserved", {}, pins(limit_mm_per_prompt={"image": 0}), "Qwen/Qwen3-VL-8B-Instruct"),
+    Case(
+        "cpu-state-dtype",
+        pins(),
+        pins(mamba_ssm_cache_dtype="float32"),
+        "tiiuae/Falcon-H1-0.5B-Instruct",
+        s.cpu(),
+    ),
     Case("eager", pins(enforce_eager=True), pins(enforce_eager=False)),
     Case("prompt-logprobs", pins(max_logprobs=-1), pins(max_logprobs=20)),
     Case("weights-over-device", {"weights_gib": 131.0}, {"weights_gib": 60.0}, s.LLAMA_70B),

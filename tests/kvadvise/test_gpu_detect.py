@@ -11,7 +11,7 @@ import pytest
 from advisor.errors import InvalidInput
 from advisor.units import GIB
 from advisor.workload import GpuRef
-from kvadvise.gpu_detect import detect_gpu
+from kvadvise.gpu_detect import cpu_gpu, detect_gpu
 from kvadvise.gpus import resolve_gpu
 from tests.kvadvise.machines import MIB, Card, FakeNvml, machine, meminfo, write_tree
 
@@ -244,3 +244,20 @@ def test_the_binding_has_every_call_that_is_used() -> None:
     pynvml = pytest.importorskip("pynvml", reason="nvidia-ml-py is not installed")
     used = [name for name in dir(FakeNvml) if name.lower().startswith("nvml")]
     assert not [name for name in used if not hasattr(pynvml, name)]
+
+
+@pytest.mark.parametrize(
+    ("cpuinfo", "found"),
+    [
+        ("processor\t: 0\nflags\t\t: fpu avx2 avx512_bf16 amx_bf16\n", frozenset({"avx512_bf16"})),
+        ("processor\t: 0\nFeatures\t: fp asimd bf16\n", frozenset[str]()),
+        ("processor\t: 0\n", None),
+        (None, None),
+    ],
+)
+def test_the_processor_tells_its_instructions(
+    tmp_path: Path, cpuinfo: str | None, found: frozenset[str] | None
+) -> None:
+    files = {"/proc/meminfo": meminfo(64_000, 60_000)} | ({} if cpuinfo is None else {"/proc/cpuinfo": cpuinfo})
+    write_tree(tmp_path, files)
+    assert cpu_gpu(machine(tmp_path)).instructions == found
