@@ -41,6 +41,7 @@ class Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self.server.open.discard(self)
         if self.job is not None:
+            self.server.ended += 1
             self.server.engine.leaks = self.server.has("leak_after_cancel")
             self.server.engine.abort(self.job)
         for other in self.server.open:
@@ -207,6 +208,7 @@ class Connection(asyncio.Protocol):
     def finished(self) -> None:
         """The answer is out; the next request may come."""
         self.job = None
+        self.server.ended += 1
         if self.server.has("early_close"):
             self.transport.close()
         elif self.buffer:

@@ -64,6 +64,7 @@ class FakeServer:
         self.engine = self._new_engine()
         self.url = ""
         self.accepted = 0  # completions that were well-formed
+        self.ended = 0  # answers that came to their end, or whose client left
         self.connections = 0  # ever accepted
         self.open: set[Connection] = set()
         self.log: list[Job] = []  # every request that reached the engine, with the times of its tokens
@@ -119,8 +120,8 @@ class FakeServer:
     # Faults
 
     def has(self, fault: str) -> bool:
-        """Whether a fault is on now: asked for, and enough requests served well before."""
-        if fault not in self.options.faults or self.accepted < self.options.fault_after:
+        """Whether a fault is on now: asked for, and enough requests served well before it."""
+        if fault not in self.options.faults or self.ended < self.options.fault_after:
             return False
         if self._fault_began is None:
             self._fault_began = time.perf_counter()

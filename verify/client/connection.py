@@ -108,7 +108,8 @@ class Connections:
         self._timeout_s = connect_timeout_s
         self._idle: deque[Connection] = deque()  # the last one used at the right
         self._wanting: deque[tuple[Callable[[Connection], None], Callable[[str, bool], None]]] = deque()
-        self._opening: set[asyncio.Task[None]] = set()
+        self._opening = 0
+        self._tasks: set[asyncio.Task[None]] = set()
         self._on_lost = on_lost
         self.on_read = on_read
         self.read_later = read_later
@@ -119,7 +120,7 @@ class Connections:
     @property
     def spare(self) -> int:
         """Connections that wait for a request, or will soon."""
-        return len(self._idle) + len(self._opening) - len(self._wanting)
+        return len(self._idle) + self._opening - len(self._wanting)
 
     def open_ahead(self, count: int) -> None:
         """See to it that so many connections are spare soon."""
@@ -144,7 +145,7 @@ class Connections:
     def want(self, use: Callable[[Connection], None], fail: Callable[[str, bool], None]) -> None:
         """Call `use` with the next connection there is, or `fail` with why there is none and whether that is ours."""
         self._wanting.append((use, fail))
-        if len(self._wanting) > len(self._opening):
+        if len(self._wanting) > self._opening:
             self._open()
 
     def unwant(self) -> None:
@@ -173,7 +174,7 @@ class Connections:
 
     def close(self) -> None:
         """Close everything."""
-        for task in self._opening:
+        for task in self._tasks:
             task.cancel()
         for connection in list(self.all):
             connection.transport.abort()
@@ -196,11 +197,24 @@ class Connections:
             self._idle.append(connection)
 
     def _open(self) -> None:
+        self._opening += 1  # until its outcome is known, and no longer: who wants one then must open another
         task = asyncio.get_running_loop().create_task(self._connect())
-        self._opening.add(task)
-        task.add_done_callback(self._opening.discard)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _connect(self) -> None:
+        found = await self._try()
+        self._opening -= 1
+        if isinstance(found, Connection):
+            self.opened += 1
+            if not found.is_lost:
+                self.all.add(found)
+            self._rest(found)
+        else:
+            self._failed(*found)
+
+    async def _try(self) -> Connection | tuple[str, bool]:
+        """A connection, or why there is none and whether that is this machine's fault."""
         address = self._address
         try:
             async with asyncio.timeout(self._timeout_s):
@@ -212,13 +226,10 @@ class Connections:
                     server_hostname=address.host if address.tls is not None else None,
                 )
         except TimeoutError:
-            self._failed(f"no connection within {self._timeout_s:g} s", is_ours=False)
+            return f"no connection within {self._timeout_s:g} s", False
         except (OSError, ssl.SSLError) as error:
-            self._failed(*_why(error))
-        else:
-            self.opened += 1
-            self.all.add(connection)
-            self._rest(connection)
+            return _why(error)
+        return connection
 
     def _failed(self, why: str, is_ours: bool) -> None:
         if self._wanting:

@@ -6,6 +6,7 @@ The end of an answer is looked for in each read; everything else waits until eno
 from __future__ import annotations
 
 from enum import Enum
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 from verify.client.events import EventSplitter, LineTooLong
@@ -35,31 +36,15 @@ class Exchange:
     """A request that was sent, or is about to be, and what has come back."""
 
     __slots__ = (
-        "_start",
-        "body",
-        "connection",
-        "connection_use",
-        "end",
-        "ended_at",
-        "error_body",
-        "head",
-        "is_eager",
-        "is_queued",
-        "last_read_at",
-        "pieces",
-        "problem",
-        "request",
-        "retries",
-        "scheduled_at",
-        "sent_at",
-        "splitter",
-        "stamps",
-        "tally",
+        "_start", "begun_at", "body", "connection", "connection_use", "end", "ended_at", "error_body", "head",
+        "is_eager", "is_queued", "last_read_at", "pieces", "problem", "request", "retries", "scheduled_at", "sent_at",
+        "splitter", "stamps", "tally",
     )  # fmt: skip
 
     def __init__(self, request: PlannedRequest, scheduled_at: float | None) -> None:
         self.request = request
         self.scheduled_at = scheduled_at
+        self.begun_at = perf_counter()
         self.sent_at: float | None = None
         self.ended_at: float | None = None
         self.last_read_at: float | None = None

@@ -30,6 +30,7 @@ AHEAD_S = 0.3  # connections are opened so long before they are needed
 AHEAD_MOST = 2000
 BREATH_S = 0.1  # a place whose request failed before its first token waits so long, not to hammer a server that is down
 PATIENCE_S = 1.0  # who leaves before the first token leaves after so long, or when the answer begins
+OVERDUE_S = 5.0  # beyond the time for a connection, nothing waits for one
 _EARLY_S = 0.0005
 
 
@@ -205,6 +206,9 @@ class Sender:
             self.connections.want(partial(self._write, exchange, index), partial(self._no_connection, exchange))
 
     def _write(self, exchange: Exchange, index: int, connection: Connection) -> None:
+        if exchange.end is not None:
+            self.connections.give_back(connection)
+            return
         body = self._bodies.take(index)
         head = self._heads[CHAT if exchange.request.body is not None else COMPLETIONS]
         connection.send(exchange, b"%b%d\r\n\r\n%b" % (head, len(body), body))
@@ -312,12 +316,16 @@ class Sender:
         oldest, late = now - self._target.request_timeout_s, []
         for exchange in self._open:
             if exchange.sent_at is None:
-                continue
-            if exchange.sent_at > oldest:
+                if exchange.begun_at < now - self._target.connect_timeout_s - OVERDUE_S:
+                    late.append(exchange)
+            elif exchange.sent_at > oldest:
                 break
-            late.append(exchange)
+            else:
+                late.append(exchange)
         for exchange in late:
-            if not exchange.read():
+            if exchange.sent_at is None:
+                exchange.end, exchange.problem = End.NO_CONNECTION, "no connection"
+            elif not exchange.read():
                 exchange.end = End.TIMEOUT
                 seconds, tokens = self._target.request_timeout_s, exchange.tally.tokens
                 exchange.problem = f"no whole answer within {seconds:g} s, {tokens} tokens so far"

@@ -33,6 +33,7 @@ from verify.client.messages import (
     frame,
     read_frame,
 )  # fmt: skip
+from verify.client.priority import ask_for_promptness
 from verify.client.sender import Sender
 from verify.client.types import Target
 
@@ -146,6 +147,7 @@ def _die(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
 def main() -> None:
     """Serve the parent on the socket that was handed over."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    ask_for_promptness()
     loop, name = new_loop()
     loop.set_exception_handler(_die)
     asyncio.set_event_loop(loop)

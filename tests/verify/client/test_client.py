@@ -238,6 +238,13 @@ def test_connections_are_kept() -> None:
     assert {row.retries for row in played.rows} == {0}
 
 
+def test_new_connections_for_every_answer_leave_nobody_waiting() -> None:
+    with serving(step_s=0.0005, faults={"until_close": 0}) as fake:
+        played = play(fake.url, closed(400, 12, output=2))
+    assert played.outcomes == {"ok"}
+    assert played.facts.connections >= 400
+
+
 def test_a_connection_cap_of_the_server_is_not_ours() -> None:
     with serving(step_s=0.02, faults={"connection_cap": 10}) as fake:
         played = play(fake.url, closed(15, 15, output=10), request_timeout_s=1.0)
