@@ -12,7 +12,10 @@ import click
 
 from kvadvise import __version__
 
-COMMANDS = ("plan", "diff", "launch", "judge", "stop", "diagnose", "demo", "gpus", "models", "profiles", "completion")
+COMMANDS = (
+    *("plan", "diff", "launch", "judge", "stop", "diagnose", "calibrate", "demo"),
+    *("gpus", "models", "profiles", "completion"),
+)
 
 
 class Session:

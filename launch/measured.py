@@ -41,7 +41,7 @@ def measurement(
         free_at_start=_span(facts.free_at_start_gib),
     )
     if not made.has_overheads:
-        raise InvalidInput("the log prints no activation, non-torch or graph memory", where=source, hint=_hint(facts))
+        raise InvalidInput("the log prints no activation, non-torch or graph memory", hint=_hint(facts))
     return made
 
 

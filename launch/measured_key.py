@@ -39,7 +39,7 @@ def key_from_log(facts: StartupFacts, model: ModelSpec, gpu: Gpu, supplied: Mapp
     pins = {name: value for name, value in supplied.items() if name != "vllm_version"}
     pins |= {name: value for name, value in (facts.args or {}).items() if name in ARGUMENT_RELEASES}
     pins |= {name: value for name in _READ if (value := getattr(facts, name)) is not None}
-    pins = {name: value for name, value in pins.items() if name not in ("model", "tokenizer", "quantization")}
+    pins = {name: value for name, value in pins.items() if name not in ("model", "tokenizer")}
     engine = resolve_engine(model, gpu, min(release, NEWEST), pins)
     return key_of(model, engine, str(release))
 

@@ -24,22 +24,28 @@ def load(directory: Path, key: MeasuredKey) -> Measurement | None:
 
 
 class Kept(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a key now, in which file, and why the file before it was replaced ("" where it was not)."""
+    """What is known of a key now, in which file, why the file before it was replaced ("" where it was not), and whether
+    the same start had been kept before, so that nothing was.
+    """
 
     measurement: Measurement
     path: Path
     replaced: str = ""
+    was_known: bool = False
 
 
 def keep(directory: Path, new: Measurement) -> Kept:
     """Add a measurement to what is known of its key.
 
-    A file that cannot be used is replaced: it told nothing. Raises InvalidInput where the directory cannot be written.
+    A start whose source is known already is not counted twice. A file that cannot be used is replaced: it told nothing.
+    Raises InvalidInput where the directory cannot be written.
     """
     path = directory / new.key.file_name
     try:
         with _alone(directory):
             known, replaced = _usable(directory, new.key)
+            if known is not None and new.sources and set(new.sources) <= set(known.sources):
+                return Kept(measurement=known, path=path, was_known=True)
             kept = new if known is None else merge(known, new)
             write_whole(path, _encoded(kept))
     except OSError as error:

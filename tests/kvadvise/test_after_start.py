@@ -92,13 +92,18 @@ def test_every_component_is_compared_and_kept_for_the_next_plan(tmp_path: Path, 
     assert after.memory.activation_bytes.value == started.figures["activation_bytes"]
 
 
-def test_the_same_start_again_is_a_second_start(tmp_path: Path) -> None:
+def test_a_start_is_counted_once_and_another_widens(tmp_path: Path, debug_log: Path) -> None:
     made = plan(WORK)
-    started = looked_at(made, DIRECTORY / "healthy-0.16.0.log", tmp_path)
+    started = looked_at(made, debug_log, tmp_path)
     keep_cost(started)
     again = keep_cost(started)
     assert again is not None
-    assert again.measurement.starts == 2
+    assert (again.was_known, again.measurement.starts) == (True, 1)
+    assert started.cost is not None
+    other = msgspec.structs.replace(started.cost, sources=("another",))
+    both = keep_cost(msgspec.structs.replace(started, cost=other))
+    assert both is not None
+    assert both.measurement.starts == 2
 
 
 def test_arguments_that_are_not_the_plan_s_are_named(tmp_path: Path) -> None:

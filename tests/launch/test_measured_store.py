@@ -20,7 +20,7 @@ def directory(tmp_path: Path) -> Path:
 
 
 def measured(gib: float = 2.0) -> Measurement:
-    return Measurement(key=KEY, sources=("a log",), activation=span(gib))
+    return Measurement(key=KEY, sources=(f"a log of {gib}",), activation=span(gib))
 
 
 def test_nothing_is_known_at_first(directory: Path) -> None:
@@ -44,6 +44,12 @@ def test_a_second_start_is_merged(directory: Path) -> None:
     kept = store.keep(directory, measured(2.5)).measurement
     assert kept.starts == 2
     assert kept.activation == Span(span(2.5).value, span(2.0).low, span(2.5).high)
+
+
+def test_a_start_that_is_known_is_not_counted_again(directory: Path) -> None:
+    first = store.keep(directory, measured(2.0))
+    again = store.keep(directory, measured(2.0))
+    assert (again.was_known, again.measurement) == (True, first.measurement)
 
 
 def test_nothing_is_left_beside_the_file(directory: Path) -> None:
