@@ -30,8 +30,37 @@ class Lengths(msgspec.Struct, frozen=True, kw_only=True):
         return max(v for v in (self.max, self.p99, self.p95, self.p90, self.p50) if v is not None)
 
 
+class Arrivals(msgspec.Struct, frozen=True, kw_only=True):
+    """When requests come, in an open loop.
+
+    `cv` is the coefficient of variation of the gaps (gamma: 1 is Poisson, more comes in bursts). `rates` are pieces
+    (from second, requests a second), the first from 0, with Poisson arrivals inside; a last rate of 0 ends the load.
+    """
+
+    process: Literal["poisson", "constant", "gamma", "piecewise"] = "poisson"
+    cv: float | None = None
+    rates: tuple[tuple[float, float], ...] | None = None
+
+
+class TraceCut(msgspec.Struct, frozen=True, kw_only=True):
+    """Which part of a trace is replayed, and how fast. Seconds count from the trace's first request.
+
+    `keep_fraction` of the requests are kept, picked at random: a lower rate of the same shape. Times are multiplied by
+    `time_scale`: 0.5 doubles the rate, and shortens pauses too. At most `requests_max` are replayed, the first.
+    """
+
+    from_s: float = 0.0
+    until_s: float | None = None
+    keep_fraction: float = 1.0
+    time_scale: float = 1.0
+    requests_max: int | None = None
+
+
 class Load(msgspec.Struct, frozen=True, kw_only=True):
-    """The `workload:` mapping. Lengths are in tokens after the chat template."""
+    """The `workload:` mapping. Lengths are in tokens after the chat template.
+
+    With arrivals in pieces `requests_per_s` is the highest of their rates.
+    """
 
     prompt_tokens: Lengths
     output_tokens: Lengths
@@ -40,6 +69,8 @@ class Load(msgspec.Struct, frozen=True, kw_only=True):
     shared_prefix_tokens: int = 0
     chat_template_tokens: int = 0
     trace: str | None = None
+    arrivals: Arrivals | None = None
+    trace_cut: TraceCut | None = None
 
 
 class ModelRef(msgspec.Struct, frozen=True, kw_only=True):

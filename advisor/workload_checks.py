@@ -54,6 +54,44 @@ def load(reading: Reading, key: str, values: dict[str, Any]) -> None:
         expected = "expected no more than the shortest prompt: prompt_tokens count the prefix too"
         _wrong(reading, key, "shared_prefix_tokens", message, expected)
 
+    _arrivals_have_a_rate(reading, key, values)
+
+
+def _arrivals_have_a_rate(reading: Reading, key: str, values: dict[str, Any]) -> None:
+    process = values.get("arrivals", {}).get("process")
+    rate = "requests_per_s"
+    if process == "piecewise" and rate in values:
+        _wrong(reading, key, rate, "is given beside arrivals.rates", "expected one of them: the pieces have rates")
+    elif process not in (None, "piecewise") and rate not in values and "requests_per_s" not in _tried(reading, key):
+        message = f"is {process} without a rate"
+        _wrong(reading, key, "arrivals", message, "expected requests_per_s beside it: without it there is no arrival")
+
+
+def _tried(reading: Reading, key: str) -> set[str]:
+    """Keys that were given, right or wrong."""
+    return {name.removeprefix(f"{key}.") for name in reading.lines if name.startswith(f"{key}.")}
+
+
+def arrivals(reading: Reading, key: str, values: dict[str, Any]) -> None:
+    """Gamma has a cv, piecewise its rates, and no other process takes them."""
+    process, tried = values.get("process"), _tried(reading, key)
+    for name, owner, example in (("cv", "gamma", "cv: 2"), ("rates", "piecewise", "rates: [[0, 2], [60, 5]]")):
+        if process == owner and name not in tried:
+            _wrong(
+                reading, key, "process", f"is {owner} without {name}", f"expected {name} beside it, such as {example}"
+            )
+        elif process not in (None, owner) and name in values:
+            _wrong(reading, key, name, f"does not go with {process}", f"expected process: {owner}")
+
+
+def trace(reading: Reading, key: str, values: dict[str, Any]) -> None:
+    """A window ends after it begins."""
+    start, end = values.get("from_s", 0.0), values.get("until_s")
+    if end is not None and end <= start:
+        _wrong(
+            reading, key, "until_s", f"is {written(end)}, not after from_s ({written(start)})", "expected a later one"
+        )
+
 
 def gpu(reading: Reading, key: str, values: dict[str, Any]) -> None:
     """Memory is in GiB, and what is free is part of it."""

@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from advisor import workload_checks as checks
+from advisor.arrival_fields import ARRIVALS, TRACE
 from advisor.gate_keys import GATE
 from advisor.problems import shown
 from advisor.workload_fields import (
@@ -115,7 +116,8 @@ LOAD = Section(
         "requests_per_s": number("number", maximum=1e6),
         "shared_prefix_tokens": whole("tokens", 0),
         "chat_template_tokens": whole("tokens", 0),
-        "trace": text("a path"),
+        "trace": text_or("file", text("a path"), "a path", TRACE),
+        "arrivals": ARRIVALS,
     },
     required=(
         (("prompt_tokens",), "such as {p95: 6500, max: 7168}, also where a trace is given"),
@@ -162,6 +164,8 @@ SECTIONS: dict[str, Section] = {
     "": WORKLOAD,
     "workload": LOAD,
     "workload.prompt_tokens": _lengths(""),
+    "workload.arrivals": ARRIVALS,
+    "workload.trace": TRACE,
     "slo": SLO,
     "policy": POLICY,
     "gate": GATE_SECTION,

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from advisor.arrival_fields import cut_of
 from advisor.problems import InvalidWorkload, Problem
-from advisor.workload import GpuRef, Lengths, Load, ModelRef, Policy, Slo, WorkloadFile
+from advisor.workload import Arrivals, GpuRef, Lengths, Load, ModelRef, Policy, Slo, TraceCut, WorkloadFile
 from advisor.workload_fields import WRONG, Reading, attempt
 from advisor.workload_keys import ELSEWHERE, WORKLOAD
 from advisor.yaml_nodes import BYTES_AT_MOST, compose, too_large, unreadable
@@ -56,9 +57,6 @@ def read_workload(text: str, file: str) -> WorkloadFile:
 def _built(file: str, values: dict[str, Any], lines: dict[str, int]) -> WorkloadFile:
     model = dict(values["model"])
     model.setdefault("id", model.get("path", ""))
-    load = dict(values["workload"])
-    for name in ("prompt_tokens", "output_tokens"):
-        load[name] = Lengths(**load[name])
     return WorkloadFile(
         file=file,
         name=values.get("name"),
@@ -66,7 +64,7 @@ def _built(file: str, values: dict[str, Any], lines: dict[str, int]) -> Workload
         origin=values.get("origin"),
         model=ModelRef(**model),
         gpu=GpuRef(**values["gpu"]),
-        workload=Load(**load),
+        workload=_load(dict(values["workload"])),
         slo=Slo(**values.get("slo", {})),
         policy=Policy(**values.get("policy", {})),
         engine=values.get("engine", {}),
@@ -74,3 +72,16 @@ def _built(file: str, values: dict[str, Any], lines: dict[str, int]) -> Workload
         plan=values.get("plan"),
         lines=lines,
     )
+
+
+def _load(load: dict[str, Any]) -> Load:
+    for name in ("prompt_tokens", "output_tokens"):
+        load[name] = Lengths(**load[name])
+    if "trace" in load:
+        load["trace"], cut = cut_of(load["trace"])
+        load["trace_cut"] = TraceCut(**cut) if cut else None
+    if "arrivals" in load:
+        arrivals = load["arrivals"] = Arrivals(**load["arrivals"])
+        if arrivals.rates is not None:
+            load["requests_per_s"] = max(rate for _, rate in arrivals.rates)
+    return Load(**load)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 # What `model: NAME` and `gpu: NAME` are short for.
 _SHORT_FOR = {"model": "id", "gpu": "name"}
 # Where a workload may name a file or a directory, which is relative to the workload file.
-_PATHS = (("model",), ("model", "id"), ("model", "path"), ("workload", "trace"))
+_PATHS = (("model",), ("model", "id"), ("model", "path"), ("workload", "trace"), ("workload", "trace", "file"))
 _MAP_TAG = "tag:yaml.org,2002:map"
 
 

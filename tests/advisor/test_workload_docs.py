@@ -24,7 +24,9 @@ def test_the_example_is_a_workload() -> None:
 @pytest.mark.parametrize("section", SECTIONS)
 def test_every_key_is_named(section: str) -> None:
     named = set(re.findall(r"`([a-z0-9_.]+)`", PAGE.read_text(encoding="utf-8")))
-    inner = "" if section in ("", "workload", "workload.prompt_tokens", "gate") else f"{section}."
+    inner = (
+        "" if section in ("", "workload", "workload.prompt_tokens", "gate") else f"{section.removeprefix('workload.')}."
+    )
     keys = {f"{inner}{key}" for key in SECTIONS[section].fields}
     assert (
         keys - named - {name for name in WORKLOAD.fields if any(full.startswith(f"{name}.") for full in named)} == set()

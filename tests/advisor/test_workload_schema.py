@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 import profiles
+from advisor.arrival_fields import ARRIVALS, TRACE
 from advisor.gate_keys import GATE
 from advisor.problems import InvalidWorkload
 from advisor.workload_fields import Section
@@ -34,6 +35,17 @@ GOOD_TEXTS = {
     "two-part-version": MINIMAL + 'engine: {vllm_version: "0.32"}\n',
     "no-prefix": edited("concurrency: 32", "concurrency: 32\n  shared_prefix_tokens: 0", MINIMAL),
     "gate": MINIMAL + "gate: {kv_after_drain_max: 0, gpu_memory_free_bytes_min: 536870912, success_rate_min: 1}\n",
+    "gamma": edited(
+        "concurrency: 32", "concurrency: 32\n  requests_per_s: 2\n  arrivals: {process: gamma, cv: 2.5}", MINIMAL
+    ),
+    "pieces": edited(
+        "concurrency: 32",
+        "concurrency: 32\n  arrivals: {process: piecewise, rates: [[0, 2], [60, 5.5], [90, 0]]}",
+        MINIMAL,
+    ),
+    "trace-part": edited(
+        "traces/chat.csv", "{file: chat.csv, from_s: 0, until_s: 600, keep_fraction: 0.5, time_scale: 2}"
+    ),
     "gate-levels": MINIMAL + "gate: {over_limit: error, levels: {preemptions: warn, no_oom: error}}\n",
 }
 
@@ -79,6 +91,8 @@ def test_both_know_the_same_keys() -> None:
     for name, section in SECTIONS.items():
         if name in ("slo", "policy"):
             assert set(properties[name]["properties"]) == set(section.fields)
+    assert set(properties["workload"]["properties"]["trace"]["oneOf"][1]["properties"]) == set(TRACE.fields)
+    assert set(properties["workload"]["properties"]["arrivals"]["properties"]) == set(ARRIVALS.fields)
     for name in ("prompt_tokens", "output_tokens"):
         lengths = LOAD.fields[name]
         assert isinstance(lengths, Section)

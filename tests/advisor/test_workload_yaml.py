@@ -8,6 +8,7 @@ import sys
 from datetime import date
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 from hypothesis import example, given, settings
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 
 from advisor.errors import InvalidInput
 from advisor.problems import InvalidWorkload, Problem
-from advisor.workload import GpuRef, Lengths, Load, ModelRef, Policy, Slo, WorkloadFile
+from advisor.workload import Arrivals, GpuRef, Lengths, Load, ModelRef, Policy, Slo, TraceCut, WorkloadFile
 from advisor.workload_yaml import read_workload, read_workload_bytes
 from advisor.yaml_scalars import Doubt, plain_value
 from tests.advisor.workload_samples import BAD, GOOD, MINIMAL, Bad, edited
@@ -77,6 +78,21 @@ def test_what_is_left_out_has_its_default() -> None:
         slo=Slo(),
         policy=Policy(kv_cache_quantization="ask", headroom=0.8),
         lines=read_workload(MINIMAL, FILE).lines,
+    )
+
+
+def test_arrivals_and_a_part_of_a_trace_are_read() -> None:
+    rates = "arrivals: {process: piecewise, rates: [[0, 2], [60, 5], [90, 0]]}"
+    load = read_workload(edited("requests_per_s: 4", rates), FILE).workload
+    assert load.arrivals == Arrivals(process="piecewise", rates=((0.0, 2.0), (60.0, 5.0), (90.0, 0.0)))
+    assert load.requests_per_s == 5.0, "the plan counts with the highest"
+    gamma = edited("requests_per_s: 4", "requests_per_s: 4\n  arrivals: {process: gamma, cv: 2}")
+    assert read_workload(gamma, FILE).workload.arrivals == Arrivals(process="gamma", cv=2.0)
+    part = edited("traces/chat.csv", "{file: a.csv, until_s: 600, time_scale: 0.5, requests_max: 9}")
+    read = read_workload(part, FILE).workload
+    assert (read.trace, read.trace_cut) == ("a.csv", TraceCut(until_s=600.0, time_scale=0.5, requests_max=9))
+    assert read_workload(edited("traces/chat.csv", "{file: a.csv}"), FILE).workload == Load(
+        **{**msgspec.structs.asdict(read_workload(GOOD, FILE).workload), "trace": "a.csv"}
     )
 
 

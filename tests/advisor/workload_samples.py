@@ -294,4 +294,114 @@ TEXTS = [
     _text("too-many", f"{MINIMAL}engine: {{a: [{'1,' * 60_000}]}}\n", 7, "engine.a[49989]", "50,000 values"),
 ]
 
-BAD = [*VALUES, *TOGETHER, *KEYS, *MISSING, *TEXTS]
+RATE, ARRIVALS = "requests_per_s: 4", "workload.arrivals"
+TRACE_LINE = "trace: traces/chat.csv"
+COMING = [
+    _edit("arrivals-word", RATE, f"{RATE}\n  arrivals: poisson", 13, ARRIVALS, "not a mapping", "cv: 2"),
+    _edit(
+        "arrivals-process",
+        RATE,
+        f"{RATE}\n  arrivals: {{process: poison}}",
+        13,
+        f"{ARRIVALS}.process",
+        "did you mean poisson?",
+    ),
+    _edit("arrivals-without-process", RATE, f"{RATE}\n  arrivals: {{cv: 2}}", 13, f"{ARRIVALS}.process", "is missing"),
+    _edit(
+        "arrivals-key",
+        RATE,
+        f"{RATE}\n  arrivals: {{process: gamma, burstiness: 2}}",
+        13,
+        f"{ARRIVALS}.burstiness",
+        "did you mean cv?",
+        alone=False,
+    ),
+    _edit(
+        "gamma-without-cv",
+        RATE,
+        f"{RATE}\n  arrivals: {{process: gamma}}",
+        13,
+        f"{ARRIVALS}.process",
+        "gamma without cv",
+    ),
+    _edit("cv-negative", RATE, f"{RATE}\n  arrivals: {{process: gamma, cv: -1}}", 13, f"{ARRIVALS}.cv", "0 or more"),
+    _edit(
+        "cv-of-constant",
+        RATE,
+        f"{RATE}\n  arrivals: {{process: constant, cv: 2}}",
+        13,
+        f"{ARRIVALS}.cv",
+        "process: gamma",
+    ),
+    _edit("arrivals-without-rate", RATE, "arrivals: {process: constant}", 12, ARRIVALS, "requests_per_s", schema=False),
+    _edit(
+        "pieces-and-rate",
+        RATE,
+        f"{RATE}\n  arrivals: {{process: piecewise, rates: [[0, 2]]}}",
+        12,
+        f"{W}.requests_per_s",
+        "one of them",
+        schema=False,
+    ),
+    _edit(
+        "pieces-late",
+        RATE,
+        "arrivals: {process: piecewise, rates: [[5, 2]]}",
+        12,
+        f"{ARRIVALS}.rates",
+        "second 0",
+        schema=False,
+    ),
+    _edit(
+        "pieces-back",
+        RATE,
+        "arrivals: {process: piecewise, rates: [[0, 2], [9, 1], [9, 2]]}",
+        12,
+        f"{ARRIVALS}.rates",
+        "seconds that rise",
+        schema=False,
+    ),
+    _edit(
+        "pieces-still",
+        RATE,
+        "arrivals: {process: piecewise, rates: [[0, 0]]}",
+        12,
+        f"{ARRIVALS}.rates",
+        "all 0",
+        schema=False,
+    ),
+    _edit(
+        "pieces-flat",
+        RATE,
+        "arrivals: {process: piecewise, rates: [0, 2]}",
+        12,
+        f"{ARRIVALS}.rates",
+        "no pair",
+        "[[0, 2], [60, 5]]",
+    ),
+    _edit("pieces-empty", RATE, "arrivals: {process: piecewise, rates: []}", 12, f"{ARRIVALS}.rates", "an empty list"),
+    _edit(
+        "pieces-text", RATE, "arrivals: {process: piecewise, rates: [[0, 2rps]]}", 12, f"{ARRIVALS}.rates", "write 2"
+    ),
+    _edit(
+        "trace-window",
+        TRACE_LINE,
+        "trace: {file: a.csv, from_s: 60, until_s: 60}",
+        15,
+        f"{W}.trace.until_s",
+        "not after from_s (60)",
+        schema=False,
+    ),
+    _edit(
+        "trace-share",
+        TRACE_LINE,
+        "trace: {file: a.csv, keep_fraction: 50%}",
+        15,
+        f"{W}.trace.keep_fraction",
+        "write 0.5",
+    ),
+    _edit("trace-without-file", TRACE_LINE, "trace: {until_s: 60}", 15, f"{W}.trace.file", "is missing"),
+    _edit("trace-scale", TRACE_LINE, "trace: {file: a.csv, time_scale: 0}", 15, f"{W}.trace.time_scale", "more than 0"),
+]
+
+BAD = [*VALUES, *COMING, *TOGETHER, *KEYS, *MISSING, *TEXTS]
