@@ -25,6 +25,13 @@ class WeightFacts(msgspec.Struct, frozen=True, kw_only=True):
     tensors: dict[str, TensorFact] | None = None
 
 
+class AdapterFact(msgspec.Struct, frozen=True, kw_only=True):
+    """A LoRA adapter that the workload names and that lies on this machine, by its adapter_config.json."""
+
+    name: str
+    rank: int  # the largest of any layer
+
+
 class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of a model. `config` is config.json; `quant_config` hf_quant_config.json beside it, if any."""
 
@@ -36,4 +43,5 @@ class ModelFacts(msgspec.Struct, frozen=True, kw_only=True):
     revision: str | None = None
     model_max_length: int | None = None  # tokenizer_config.json's, where it was read
     source: str = ""
+    adapters: tuple[AdapterFact, ...] = ()
     notes: tuple[str, ...] = ()

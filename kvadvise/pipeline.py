@@ -75,6 +75,11 @@ def plan_workload(workload: WorkloadFile, text: WorkloadText) -> Plan:
     from kvadvise.sources import resolve_model
 
     facts = resolve_model(workload.model, base_dir=text.base_dir, where=_place(workload, "model"))
+    if workload.engine.get("lora_modules"):
+        from kvadvise.adapters import with_adapters
+
+        place = _place(workload, "engine")
+        facts = with_adapters(facts, workload.engine["lora_modules"], base_dir=text.base_dir, where=place)
     gpu = resolve_gpu(workload.gpu, where=_place(workload, "gpu"))
     make = partial(make_plan, workload, facts, gpu, load_constants(), kvadvise_version=__version__)
     identify = partial(inputs_sha256, text.question, facts, gpu)

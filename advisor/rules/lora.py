@@ -43,6 +43,20 @@ def _rank(problem: Problem) -> Hit | None:
     )
 
 
+def _adapters(problem: Problem) -> Hit | None:
+    limit = _number(problem, "max_lora_rank", _RANK_DEFAULT)
+    above = [adapter for adapter in problem.facts.adapters if adapter.rank > limit]
+    if not _enabled(problem) or not above:
+        return None
+    names = ", ".join(f"{adapter.name} ({adapter.rank})" for adapter in above)
+    needed = max(adapter.rank for adapter in above)
+    fits = next((rank for rank in _RANKS if rank >= needed), None)
+    return Hit(
+        f"max_lora_rank is {limit}, and the rank of {names} is higher: vLLM refuses to load it",
+        f"set max_lora_rank: {fits}" if fits else f"no release takes a rank above {_RANKS[-1]}",
+    )
+
+
 def _slots(problem: Problem) -> Hit | None:
     slots, kept = _number(problem, "max_loras", 1), problem.pins.get("max_cpu_loras")
     if not _enabled(problem):
@@ -82,11 +96,18 @@ def _more_than_slots(problem: Problem) -> Hit | None:
 def _buffers(problem: Problem) -> Hit | None:
     if not _enabled(problem):
         return None
-    rank, slots = problem.pins.get("max_lora_rank") or _RANK_DEFAULT, problem.pins.get("max_loras") or 1
+    rank, slots = _number(problem, "max_lora_rank", _RANK_DEFAULT), problem.pins.get("max_loras") or 1
+    largest = max((adapter.rank for adapter in problem.facts.adapters), default=0)
+    enough = next((r for r in _RANKS if r >= largest), rank) if largest else rank
     return Hit(
         f"buffers are made for {slots} adapter(s) of rank {rank}, whatever is loaded; an adapter of a higher rank is "
         "refused, and long prompts with an adapter need memory that no start-up check sees",
-        "set max_lora_rank to the largest adapter's rank, and let verify send adapter requests of the longest prompt",
+        (
+            f"max_lora_rank: {enough} is enough for them"
+            if enough < rank
+            else "max_lora_rank need only be the largest one's"
+        )
+        + "; let verify send adapter requests of the longest prompt",
     )
 
 
@@ -104,6 +125,13 @@ INPUTS = (
         check=_rank,
         consequence="invalid",
         source="vLLM config/lora.py: MaxLoRARanks; vllm#2847",
+    ),
+    InputRule(
+        code="lora-adapter-rank",
+        severity="error",
+        check=_adapters,
+        consequence="invalid",
+        source="vLLM lora/peft_helper.py: validate_legal; vllm#2847",
     ),
     InputRule(
         code="lora-slots",

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from advisor.facts import ModelFacts
+from advisor.facts import AdapterFact, ModelFacts
 from advisor.gpu import Gpu
 from advisor.plan import make_plan
 from advisor.plan_types import Plan
@@ -241,7 +241,7 @@ CASES = (
 )
 BY_HAND = {  # met below, with facts of their own
     *("tp-quant-group", "tp-fp8-block", "kv-fp8-e5m2-checkpoint", "gguf", "weights-estimated", "catalogue-partial"),
-    *("utilization-over-free", "kv-dtype-from-checkpoint"),
+    *("utilization-over-free", "kv-dtype-from-checkpoint", "lora-adapter-rank"),
 }
 
 
@@ -360,6 +360,17 @@ def test_weights_from_gguf_and_from_nothing() -> None:
     unseen = msgspec.structs.replace(facts, weights=None)
     assert "weights-estimated" in s.codes(with_facts(unseen))
     assert "weights-estimated" not in s.codes(with_facts(unseen, weights_gib=15.0))
+
+
+def test_an_adapter_above_the_rank_is_refused() -> None:
+    facts = msgspec.structs.replace(s.facts_of(s.QWEN3), adapters=(AdapterFact(name="tall", rank=64),))
+    low, fits = ({"enable_lora": True, "max_lora_rank": rank} for rank in (32, 64))
+    made = with_facts(facts, engine=low)
+    assert made.outcome == "invalid"
+    assert "max_lora_rank: 64" in s.messages(made, "lora-adapter-rank")
+    assert "lora-adapter-rank" not in s.codes(with_facts(facts, engine=fits))
+    wide = with_facts(facts, engine=fits | {"max_lora_rank": 256})
+    assert "max_lora_rank: 64 is enough" in s.messages(wide, "lora-buffers")
 
 
 def test_a_partial_config_is_told() -> None:
