@@ -67,6 +67,8 @@ def engine_alive(e: Evidence) -> Check:
             + ("; /health still answers 200" if any(seen.is_healthy for seen in e.looks) else ""),
             _HANG_REMEDY,
         )
+    if _is_unhealthy(e):
+        return ask.fails("/health says the engine is not alive, again and again or at the last", remedy)
     last = e.looks[-1] if e.looks else None
     if last is None:
         return ask.unknown("nobody looked at the server during the run")
@@ -83,6 +85,24 @@ _HANG_REMEDY = (
     "keep the log and a stack dump (py-spy), restart the server, and let its probe watch vllm:iteration_tokens_total "
     "instead of /health"
 )
+
+
+_UNHEALTHY_S = 10.0
+
+
+def _is_unhealthy(e: Evidence) -> bool:
+    """Whether /health was not 200 in the last two looks, or for ten seconds on end; vLLM says 503 there of a dead
+    engine only. What was too slow to tell says nothing.
+    """
+    said = [
+        (seen.at_s, seen.is_healthy) for seen in e.looks if seen.is_healthy is not None and seen.metrics is not None
+    ]
+    since: float | None = None
+    for at_s, healthy in said:
+        since = None if healthy else at_s if since is None else since
+        if since is not None and at_s - since >= _UNHEALTHY_S:
+            return True
+    return len(said) > 1 and not any(healthy for _, healthy in said[-2:])
 
 
 def longest_standstill(e: Evidence) -> tuple[float, str] | None:

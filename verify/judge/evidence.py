@@ -13,7 +13,7 @@ from typing import TypeVar, cast
 
 import msgspec
 
-from advisor.server_metrics import ServerMetrics, restarted
+from advisor.server_metrics import ALIASES, ServerMetrics, restarted
 from verify.judge.thresholds import Thresholds
 from verify.judge.types import Check, Level, Status
 from verify.load.types import PhaseName
@@ -74,8 +74,8 @@ class Evidence:
 
     @cached_property
     def readings(self) -> list[tuple[Snapshot, ServerMetrics]]:
-        """Looks that brought metrics."""
-        return [(seen, seen.metrics) for seen in self.looks if seen.metrics is not None]
+        """Looks that brought metrics; a figure that is no finite number is not there."""
+        return [(seen, _finite(seen.metrics)) for seen in self.looks if seen.metrics is not None]
 
     def values(self, name: str, phases: Iterable[str] | None = None) -> list[tuple[float, float]]:
         """Time and value of a figure wherever it was read, in these phases or anywhere."""
@@ -121,15 +121,13 @@ class Evidence:
     @staticmethod
     def metric(name: str) -> str:
         """A figure's name on /metrics, for messages."""
-        from advisor.server_metrics import ALIASES
-
         return ALIASES[name][1][0]
 
     @cached_property
     def restart(self) -> bool | None:
         """Whether another process answered in the course of the run; None where nothing tells."""
         metrics = [m for _, m in self.readings]
-        if any(restarted(a, b) for a, b in pairwise(metrics)):
+        if any(restarted(a, b) or _fell(a, b) for a, b in pairwise(metrics)):
             return True
         counters = ("generation_tokens", "prompt_tokens", "requests_done", "process_start_s")
         is_told = any(finite(getattr(m, name)) is not None for m in metrics[:1] for name in counters)
@@ -219,6 +217,20 @@ class Ask(msgspec.Struct, frozen=True, kw_only=True):
         )  # fmt: skip
 
 
+_COUNTERS = tuple(name for name, (kind, _) in ALIASES.items() if kind == "counter")
+
+
+def _fell(before: ServerMetrics, after: ServerMetrics) -> bool:
+    """Whether a counter went back, though the process is the same."""
+    pairs = [(getattr(before, name), getattr(after, name)) for name in _COUNTERS]
+    return any(old is not None and new is not None and new < old for old, new in pairs)
+
+
+def _finite(m: ServerMetrics) -> ServerMetrics:
+    odd = {name: None for name in ALIASES if (value := getattr(m, name)) is not None and not math.isfinite(value)}
+    return msgspec.structs.replace(m, **odd) if odd else m
+
+
 def finite(value: float | None) -> float | None:
     """The value where it is a number that can be reckoned with."""
     return float(value) if value is not None and math.isfinite(value) else None
@@ -234,7 +246,7 @@ def tidy(value: _T) -> _T:
 
 def fig(value: float) -> str:
     """A figure in three digits or whole, for sentences."""
-    if math.isinf(value):
+    if not math.isfinite(value):
         return "unbounded"
     return f"{value:,.0f}" if value == round(value) or abs(value) >= 1000 else f"{value:.3g}"
 

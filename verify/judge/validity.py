@@ -79,10 +79,6 @@ def hit_rate(e: Evidence) -> tuple[float | None, int | None, str]:
         if prompts.whole:
             return 0.0, 0, ""  # served without the cache being asked: prefix caching is off
         return None, None, "no prompt was looked up in the prefix cache, and none was served"
-    rows = [row for row in e.run.rows if row.served_prompt_tokens]
-    if rows and all(row.served_cached_tokens is not None for row in rows):
-        total = sum(row.served_prompt_tokens or 0 for row in rows)
-        return sum(row.served_cached_tokens or 0 for row in rows) / total, total, ""
     return None, None, queries.missing or hits.missing
 
 

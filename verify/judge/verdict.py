@@ -104,7 +104,8 @@ def decide(checks: Sequence[Check]) -> tuple[Result, str]:
         if worst is not None:
             return "fail", _sentence(worst, failed)
     if invalid:
-        return "inconclusive", _sentence(invalid[0], [*invalid, *failed])
+        cut_short = [check for check in invalid if check.id == "run_complete"]  # what else is open follows from it
+        return "inconclusive", _sentence((cut_short or invalid)[0], [*invalid, *failed])
     if failed:
         return "fail", _sentence(failed[0], failed)
     if unknown:

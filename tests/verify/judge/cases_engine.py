@@ -111,6 +111,22 @@ CASES: list[Case] = [
         tells=("connection refused",),
     ),
     Case(
+        "P67-health-says-dead",
+        "engine_alive",
+        "fail",
+        "fail",
+        lambda: healthy(look=lambda s: replace(s, is_healthy=s.at_s < 100)),
+        tells=("/health says the engine is not alive",),
+    ),
+    Case(
+        "health-fails-once",
+        "engine_alive",
+        "pass",
+        "pass",
+        lambda: healthy(look=lambda s: replace(s, is_healthy=s.at_s != 100)),
+    ),
+    Case("health-is-slow", "engine_alive", "pass", "pass", healthy),
+    Case(
         "silent-at-the-end",
         "engine_alive",
         "unknown",

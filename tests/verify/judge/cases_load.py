@@ -271,10 +271,10 @@ CASES: list[Case] = [
         tells=("vllm:prefix_cache_hits",),
     ),
     Case(
-        "cached-tokens-in-answers",
+        "cached-tokens-in-answers-are-no-metric",
         "cache_hits_as_declared",
-        "pass",
-        "pass",
+        "unknown",
+        "inconclusive",
         lambda: healthy(metric=missing("prefix_hits", "prefix_queries")),
     ),
     Case(
@@ -417,6 +417,16 @@ CASES: list[Case] = [
                 m, process_start_s=None, **({"generation_tokens": 1.0} if (m.at_s or 0) > 80 else {})
             )
         ),
+    ),
+    Case(
+        "counters-reset-in-one-process",
+        "no_restart",
+        "unknown",
+        "inconclusive",
+        lambda: healthy(
+            metric=lambda m: replace(m, generation_tokens=(m.generation_tokens or 0) - 20_000) if m.at_s == 80 else m
+        ),
+        tells=("counters were reset",),
     ),
     Case("no-process-metric", "no_restart", "pass", "pass", lambda: healthy(metric=missing("process_start_s"))),
     Case(
