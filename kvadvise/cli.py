@@ -13,7 +13,7 @@ import click
 from kvadvise import __version__
 
 COMMANDS = (
-    *("plan", "diff", "launch", "judge", "stop", "diagnose", "calibrate", "demo"),
+    *("plan", "diff", "launch", "stop", "verify", "gate", "judge", "diagnose", "calibrate", "demo"),
     *("gpus", "models", "profiles", "completion"),
 )
 

@@ -35,5 +35,23 @@ def signals_interrupt() -> Iterator[None]:
             signal.signal(number, handler if handler is not None else signal.SIG_DFL)
 
 
+@contextlib.contextmanager
+def signals_wait() -> Iterator[list[int]]:
+    """Within it a signal interrupts nothing: what must be finished is. The list has the signals that came meanwhile."""
+    seen: list[int] = []
+    if threading.current_thread() is not threading.main_thread():
+        yield seen
+        return
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = {number: signal.getsignal(number) for number in numbers}
+    for number in numbers:
+        signal.signal(number, lambda got, _frame: seen.append(got))
+    try:
+        yield seen
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler if handler is not None else signal.SIG_DFL)
+
+
 def _interrupt(number: int, _: FrameType | None) -> None:
     raise Interrupted(number)

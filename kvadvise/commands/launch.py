@@ -167,11 +167,11 @@ def _run(wanted: EngineCommand, plan: Plan, *, detach: bool, as_json: bool) -> i
             report.failed(time.monotonic() - began, first.code, first.message, first.remedy, None)
             return failed.exit_code
         except StartFailed as failed:
-            report.diagnosed(failed.failure.elapsed_s, _causes(failed, plan, wanted), str(failed.failure.log_path))
+            report.diagnosed(failed.failure.elapsed_s, causes_of(failed, plan, wanted), str(failed.failure.log_path))
             return failed.exit_code
         ended = None
         try:
-            _tell_ready(report, server, plan)
+            tell_ready(report, server, plan)
             if detach:
                 leave_running(server, os.environ)
                 report.say(f"it runs on; `kvadvise stop --port {wanted.port}` ends it")
@@ -191,7 +191,7 @@ def _run(wanted: EngineCommand, plan: Plan, *, detach: bool, as_json: bool) -> i
     return 69
 
 
-def _tell_ready(report: LaunchReport, server: RunningServer, plan: Plan) -> None:
+def tell_ready(report: LaunchReport, server: RunningServer, plan: Plan) -> None:
     """Look at the server before it has a load, keep what its start cost, say both. A store that cannot be written
     does not stop a server.
     """
@@ -208,7 +208,8 @@ def _tell_ready(report: LaunchReport, server: RunningServer, plan: Plan) -> None
         report.not_kept(problem)
 
 
-def _causes(failed: StartFailed, plan: Plan, wanted: EngineCommand) -> list[Diagnosis]:
+def causes_of(failed: StartFailed, plan: Plan, wanted: EngineCommand) -> list[Diagnosis]:
+    """Why it did not start, the cause first."""
     import os
 
     from launch.diagnosis_context import as_started, context_of

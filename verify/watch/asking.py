@@ -14,6 +14,7 @@ from advisor.server_metrics import ServerMetrics, read_metrics
 from verify.record.types import Served
 
 _TIMEOUT_S = 10.0
+_HEALTH_S = 2.0  # a busy server answers late, and that alone is not death
 _LARGEST_ANSWER_BYTES = 32 << 20  # of /metrics; vLLM's own has some 100 kB an engine
 
 
@@ -78,7 +79,7 @@ async def read_server(client: httpx.AsyncClient, url: str, at_s: float) -> Serve
 async def is_healthy(client: httpx.AsyncClient, url: str) -> bool | None:
     """What /health says: True for 200, False for any other answer or none, None where it took too long to say."""
     try:
-        return (await client.get(f"{url}/health")).status_code == httpx.codes.OK
+        return (await client.get(f"{url}/health", timeout=_HEALTH_S)).status_code == httpx.codes.OK
     except httpx.TimeoutException:
         return None
     except httpx.HTTPError:

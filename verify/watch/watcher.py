@@ -20,6 +20,7 @@ from verify.watch.asking import is_healthy, read_server
 from verify.watch.probes import Probes
 
 INTERVAL_S = 1.0
+HEALTH_EVERY_S = 5.0
 LOST_AFTER_S = 5.0
 HANG_AFTER_S = 120.0
 _MOVING = ("generation_tokens", "prompt_tokens", "iterations", "iteration_tokens", "requests_done")
@@ -52,11 +53,12 @@ class Watcher:
         self._on_snapshot = on_snapshot
         self._turn = asyncio.Lock()
         self._gone_since: float | None = None
+        self._healthy: bool | None = None
         self._moved: tuple[object, ...] = ()
         self._moved_at = 0.0
 
     async def look(self) -> Snapshot:
-        """One snapshot, kept; /health is asked too where /metrics does not answer."""
+        """One snapshot, kept."""
         async with self._turn:
             began = time.perf_counter()
             metrics, error, silence = await self._metrics(began - self._zero)
@@ -66,7 +68,7 @@ class Watcher:
                 metrics=metrics,
                 error=error,
                 scrape_s=time.perf_counter() - began,
-                is_healthy=None if metrics is not None else await is_healthy(self._client, self._url),
+                is_healthy=self._healthy if metrics is not None else await is_healthy(self._client, self._url),
                 resident_bytes=self._probes.resident_bytes() if self._probes.resident_bytes is not None else None,
                 gpus=self._gpus(),
             )
@@ -78,6 +80,19 @@ class Watcher:
 
     async def watch(self, on_end: OnEnd) -> None:
         """Once a second until cancelled; `on_end` is called, once, where the run cannot go on."""
+        health = asyncio.create_task(self._watch_health())
+        try:
+            await self._watch(on_end)
+        finally:
+            health.cancel()
+
+    async def _watch_health(self) -> None:
+        """Beside the looks: an answer that takes long must not hold them up."""
+        while True:
+            self._healthy = await is_healthy(self._client, self._url)
+            await asyncio.sleep(HEALTH_EVERY_S)
+
+    async def _watch(self, on_end: OnEnd) -> None:
         tick = 0
         while True:
             due = self._zero + tick * INTERVAL_S
