@@ -14,14 +14,22 @@ from launch.diagnosis_types import Diagnosis
 from launch.server_types import Answer, NotJudged, Reading, ServerDiagnosis, ServerFacts
 
 _LOOKS: Sequence[Callable[[Reading], Answer]] = (
-    *(symptoms_state.frozen, symptoms_load.preemptions, symptoms_load.thrash, symptoms_load.queue),
+    *(symptoms_state.dead, symptoms_state.frozen, symptoms_load.preemptions, symptoms_load.thrash, symptoms_load.queue),
     *(symptoms_load.waiting_with_room, symptoms_load.client_limited, symptoms_load.flat_throughput),
     *(symptoms_load.slow_together, symptoms_load.prefix_cache, symptoms_state.device_room),
     *(symptoms_state.host_memory, symptoms_state.rejections, symptoms_state.quality),
 )
 
 SERVER_CODES: tuple[str, ...] = (
-    *("server-restarted", "engine-frozen", "preemptions", "kv-thrash", "queue-unbounded", "waiting-low-usage"),
+    *(
+        "server-restarted",
+        "engine-died",
+        "engine-frozen",
+        "preemptions",
+        "kv-thrash",
+        "queue-unbounded",
+        "waiting-low-usage",
+    ),
     *("client-limited", "memory-free-throughput-flat", "alone-fast-together-slow", "prefix-cache-warm"),
     *("prefix-cache-cold", "prefix-cache-off", "gpu-memory-thin", "host-memory-grows", "admission-rejected"),
     "quality-long-context",

@@ -16,7 +16,7 @@ class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     samples: tuple[ServerMetrics, ...] = ()
-    health_ok: bool | None = None
+    health_status: int | None = None  # of /health; None where it did not answer in time, which alone is not death
     max_num_seqs: int | None = None
     max_model_len: int | None = None
     kv_cache_dtype: str | None = None
@@ -31,6 +31,11 @@ class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):
     least_free_bytes: int | None = None  # of the GPU, over the time looked at
     queue_limit: bool | None = None
     symptoms: frozenset[str] = frozenset()
+
+    @property
+    def health_ok(self) -> bool | None:
+        """Whether /health says that all is well."""
+        return None if self.health_status is None else self.health_status == 200
 
 
 class NotJudged(msgspec.Struct, frozen=True):

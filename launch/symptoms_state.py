@@ -26,6 +26,24 @@ def anew(r: Reading) -> Diagnosis | None:
     )
 
 
+def dead(r: Reading) -> Answer:
+    """The server answers for an engine that is gone (vLLM entrypoints/openai/api_server.py: /health gives 503)."""
+    if r.facts.health_status is None:
+        return NotJudged("engine-died", "an answer of /health")
+    if r.facts.health_status != 503:
+        return None
+    return Diagnosis(
+        code="engine-died",
+        message="the engine behind the server is dead; every request fails until it is started anew",
+        remedy="read its log for the cause (kvadvise diagnose --log), then start it again",
+        evidence="/health answers 503",
+        retry=True,
+        signals=("/health",),
+        not_seen=("why: only its log says",),
+        source="vLLM v1/engine/exceptions.py: EngineDeadError",
+    )
+
+
 def frozen(r: Reading) -> Answer:
     """Requests run and no counter moves, whatever /health says."""
     if r.after.running is None:
@@ -34,8 +52,10 @@ def frozen(r: Reading) -> Answer:
     counted = [m for m in moved if m is not None]
     if not counted:
         return NotJudged("engine-frozen", "token and iteration counters")
-    if min(r.known("running")) <= 0 or any(counted) or r.seconds is None or r.seconds < FROZEN_AFTER_S:
+    if min(r.known("running")) <= 0 or any(counted):
         return None
+    if r.seconds is None or r.seconds < FROZEN_AFTER_S:
+        return NotJudged("engine-frozen", f"{FROZEN_AFTER_S:.0f} s between the readings: no token came in this time")
     health = {True: "; /health still answers 200", False: "; /health fails too", None: ""}[r.facts.health_ok]
     return Diagnosis(
         code="engine-frozen",
@@ -91,6 +111,8 @@ def host_memory(r: Reading) -> Answer:
 def rejections(r: Reading) -> Answer:
     """Requests turned away by the queue limit."""
     count = grew(r.before, r.after, "rejections")
+    if count is None:
+        return NotJudged("admission-rejected", "vllm:admission_rejections_total, from 0.29 on")
     if not count:
         return None
     return Diagnosis(
@@ -106,7 +128,7 @@ def rejections(r: Reading) -> Answer:
 def quality(r: Reading) -> Answer:
     """Falling quality on long contexts: what of the settings can cause it."""
     if "quality-long-context" not in r.facts.symptoms:
-        return None
+        return NotJudged("quality-long-context", "to be asked for: it shows in no metric")
     dtype = r.facts.kv_cache_dtype or r.after.cache.get("cache_dtype")
     if dtype is not None and dtype not in ("auto", "bfloat16", "float16"):
         scales = {True: "calibrated", False: "uncalibrated (1.0)", None: "unknown"}[r.facts.kv_scales_calibrated]

@@ -59,17 +59,30 @@ def test_a_metric_that_is_absent_is_named_and_never_zero() -> None:
 
 def test_a_frozen_engine_behind_a_health_page() -> None:
     before, after = reading(0.0, running=3.0), reading(120.0, running=3.0, generation_tokens=0.0, iterations=0.0)
-    found = only(diagnose_server(before, after, ServerFacts(health_ok=True)))
+    found = only(diagnose_server(before, after, ServerFacts(health_status=200)))
     assert (found.code, found.severity) == ("engine-frozen", "error")
     assert "/health still answers 200" in found.message
     assert "3 running, counters unchanged for 120 s" in found.evidence
+
+
+def test_a_server_without_its_engine_is_dead() -> None:
+    found = only(diagnose_server(reading(0.0, running=0.0), reading(10.0, running=0.0), ServerFacts(health_status=503)))
+    assert (found.code, found.severity) == ("engine-died", "error")
+    assert "503" in found.evidence
+    assert codes(diagnose_server(reading(0.0), reading(10.0), ServerFacts(health_status=404))) == []
+
+
+def test_a_standstill_that_is_too_short_to_tell_is_said() -> None:
+    after = reading(30.0, running=3.0, generation_tokens=0.0, iterations=0.0)
+    found = diagnose_server(reading(0.0, running=3.0), after)
+    assert codes(found) == []
+    assert {n.code: n.missing for n in found.not_judged}["engine-frozen"].startswith("60 s between the readings")
 
 
 @pytest.mark.parametrize(
     "after",
     [
         reading(120.0, running=3.0),  # tokens came
-        reading(30.0, running=3.0, generation_tokens=0.0, iterations=0.0),  # too early to tell
         reading(120.0, running=0.0, generation_tokens=0.0, iterations=0.0),  # nothing to do
     ],
 )
