@@ -11,6 +11,7 @@ from verify.judge.types import Check
 CLIMBS_BY_AT_LEAST_BYTES = 32 * MIB
 _CLIMBS_SHARE = 0.005  # of what was held at first
 _FEWEST = 8
+SHORTEST_S = 60.0  # a new engine touches its memory for the first time: before that a climb says nothing
 
 
 def gpu_memory_headroom(e: Evidence) -> Check:
@@ -44,6 +45,8 @@ def memory_steady(e: Evidence) -> Check:
     window = _later_half(e)
     if window is None:
         return ask.unknown("no measured phase was played")
+    if window[1] - window[0] < SHORTEST_S:
+        return ask.does_not_apply(f"the load was too short to see a climb: {fig(window[1] - window[0])} s of it count")
     series = _series(e, *window)
     judged = 0
     for what, points in series.items():

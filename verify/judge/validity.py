@@ -41,8 +41,11 @@ def cache_hits_as_declared(e: Evidence) -> Check:
     ask = e.ask("cache_hits_as_declared", observed=rate, threshold=said, unit="share", n=n, is_validity=True)
     if bounds is None:
         return ask.does_not_apply("the load declares no hit rate and the workload bounds none")
+    if rate is None and not any(row.outcome == "ok" for row in e.run.rows) and e.run.rows:
+        return ask.does_not_apply("no prompt was served")
     if rate is None:
-        return ask.unknown(missing)
+        is_nothing = missing == _NOTHING_SERVED and not any(row.streamed_tokens for row in e.run.rows)
+        return ask.does_not_apply(missing) if is_nothing else ask.unknown(missing)
     came = f"{rate:.1%} of prompt tokens came from the prefix cache"
     if rate > bounds[1]:
         return ask.fails(
@@ -78,8 +81,11 @@ def hit_rate(e: Evidence) -> tuple[float | None, int | None, str]:
         prompts = e.growth("prompt_tokens")
         if prompts.whole:
             return 0.0, 0, ""  # served without the cache being asked: prefix caching is off
-        return None, None, "no prompt was looked up in the prefix cache, and none was served"
+        return None, None, prompts.missing or _NOTHING_SERVED
     return None, None, queries.missing or hits.missing
+
+
+_NOTHING_SERVED = "no prompt was looked up in the prefix cache, and none was served"
 
 
 def client_kept_up(e: Evidence) -> Check:
@@ -94,7 +100,12 @@ def client_kept_up(e: Evidence) -> Check:
         found.append(
             f"p99 of the time requests were sent late is {lag * 1000:.0f} ms, {limit * 1000:.0f} ms are allowed"
         )
-    found += [text for one in facts for text in _busy(one, limit, e.limits.client_cpu_fraction_max)]
+    timed = _timed_phases(e)
+    found += [
+        text
+        for one in facts
+        for text in _busy(one, limit if one.phase in timed else None, e.limits.client_cpu_fraction_max)
+    ]
     ask = e.ask("client_kept_up", observed=lag, threshold=limit, unit="s", n=len(lags), is_validity=True)
     if found:
         return ask.fails(
@@ -109,11 +120,21 @@ def client_kept_up(e: Evidence) -> Check:
     return ask.passes(f"{late}, {max(one.cpu_fraction for one in facts):.0%} of a core used")
 
 
-def _busy(one: ClientFacts, lag_s: float, cpu: float) -> list[str]:
+def _timed_phases(e: Evidence) -> set[str]:
+    """Phases in which a moment counts: requests are due at one, or an objective is judged. In any other a client that
+    is late only sends later what it sends next, and whether it sent enough is seen at the server.
+    """
+    timed = {name for name, mark in e.marks.items() if mark.mode == "open"}
+    if e.limits.objectives or e.limits.stall_s_max is not None:
+        timed.add("tail" if e.rows("tail") else "peak")
+    return timed
+
+
+def _busy(one: ClientFacts, lag_s: float | None, cpu: float) -> list[str]:
     found = []
     if one.cpu_fraction > cpu:
         found.append(f"the client used {one.cpu_fraction:.0%} of a core in {one.phase}, {cpu:.0%} are allowed")
-    if one.loop_lag_p99_s is not None and one.loop_lag_p99_s > lag_s:
+    if lag_s is not None and one.loop_lag_p99_s is not None and one.loop_lag_p99_s > lag_s:
         found.append(f"the client's own timers were {one.loop_lag_p99_s * 1000:.0f} ms late in {one.phase}")
     return found
 

@@ -278,6 +278,20 @@ CASES: list[Case] = [
         lambda: healthy(metric=missing("prefix_hits", "prefix_queries")),
     ),
     Case(
+        "nothing-served",
+        "cache_hits_as_declared",
+        "not_applicable",
+        "fail",
+        lambda: healthy(rows=[failed(row, "http_5xx", status=500) for row in healthy_rows()]),
+    ),
+    Case(
+        "nothing-counted",
+        "cache_hits_as_declared",
+        "unknown",
+        "inconclusive",
+        lambda: healthy(metric=set_metric(prefix_queries=0.0, prefix_hits=0.0, prompt_tokens=5.0)),
+    ),
+    Case(
         "nothing-declared", "cache_hits_as_declared", "not_applicable", "pass", lambda: healthy(declared_hit_rate=None)
     ),
     # the client
