@@ -33,28 +33,42 @@ _OPTIONS = (
     click.option("--minutes", type=click.FloatRange(min=0.1), metavar="N", help="Longest time for the load."),
     click.option("--seed", type=click.IntRange(min=0), default=0, metavar="N", help="Another load of the same kind."),
     click.option(
-        "--processes", type=click.IntRange(1, 64), default=1, metavar="N",
+        "--processes",
+        type=click.IntRange(1, 64),
+        default=1,
+        metavar="N",
         help="Client processes; one is enough for 1,000 streams.",
-    ),  # fmt: skip
+    ),
     click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Change a key of the workload first."),
     click.option(
-        "--inconclusive", type=click.Choice(["75", "pass", "fail"]), default="75", show_default=True,
+        "--inconclusive",
+        type=click.Choice(["75", "pass", "fail"]),
+        default="75",
+        show_default=True,
         help="How to exit where it could not be told, for pipelines without a third state.",
     ),
     click.option(
-        "--hang-after", type=click.FloatRange(min=1), default=120.0, show_default=True, metavar="SECONDS",
+        "--hang-after",
+        type=click.FloatRange(min=1),
+        default=120.0,
+        show_default=True,
+        metavar="SECONDS",
         help="A busy server without a new token for so long is hung.",
     ),
     click.option("--dry-run", is_flag=True, help="Print what would be sent, send nothing."),
     click.option("--json", "as_json", is_flag=True, help="Print kvadvise.verdict/1, and nothing else on stdout."),
-)  # fmt: skip
+)
 
 
 @click.command("verify", short_help="Replay a profile's load against a running server and judge it.")
 @click.option(
-    "--profile", "reference", required=True, metavar="NAME|FILE", shell_complete=complete_profile,
+    "--profile",
+    "reference",
+    required=True,
+    metavar="NAME|FILE",
+    shell_complete=complete_profile,
     help="A profile, a workload file, or a plan as `plan --json` printed it.",
-)  # fmt: skip
+)
 @click.option("--url", required=True, metavar="URL", help="The server: http://host:8000.")
 @click.option("--served-model", metavar="NAME", help="The name the server lists the model under, if not the plan's.")
 @click.option("--log", metavar="FILE", help="The engine's log, where it can be read from here.")

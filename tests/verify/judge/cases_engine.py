@@ -392,5 +392,15 @@ CASES: list[Case] = [
         "pass",
         lambda: healthy(look=lambda s: replace(s, resident_bytes=int(GIB + 2e7 * min(s.at_s, 60)))),
     ),
+    Case(
+        "too-short-to-tell",
+        "memory_steady",
+        "not_applicable",
+        "pass",
+        lambda: healthy(
+            marks=tuple(replace(m, began_s=25.0) if m.name in ("regular", "long") else m for m in MARKS),
+            look=climbing(5e6),
+        ),
+    ),
     Case("memory-unread", "memory_steady", "unknown", "pass", lambda: healthy(metric=missing("resident_bytes"))),
 ]

@@ -339,6 +339,13 @@ CASES: list[Case] = [
         tells=("300 ms late",),
     ),
     Case(
+        "timers-late-where-no-moment-counts",
+        "client_kept_up",
+        "pass",
+        "pass",
+        lambda: healthy(client=tuple(replace(c, loop_lag_p99_s=0.3) if c.phase == "peak" else c for c in client())),
+    ),
+    Case(
         "busy-in-the-warm-up",
         "client_kept_up",
         "pass",

@@ -26,7 +26,6 @@ NEVER = {
     ("kv_peak", "not_applicable"),
     ("kv_released", "not_applicable"),
     ("queue_drains", "not_applicable"),
-    ("memory_steady", "not_applicable"),
     *((name, "not_applicable") for name in ("workload_reproduced", "client_kept_up", "counters_agree", "no_restart")),
 }
 
