@@ -144,7 +144,7 @@ def _made(rule: Rule | StateRule, advice: Advice, evidence: str, number: int | N
         environment=advice.environment,
         retry=advice.retry,
         confidence=advice.confidence,
-        signals=advice.signals,
+        signals=advice.signals or ("the line itself",),
         not_seen=advice.not_seen,
         source=rule.source,
     )
@@ -180,6 +180,6 @@ def _unexplained(case: Case) -> Diagnosis:
         line=line.number if line is not None else None,
         retry=is_ready,
         confidence="low",
-        signals=("the first exception",) if causes else (),
+        signals=("the first exception",) if causes else ("how far it came", "how it ended"),
         not_seen=("a known error",),
     )

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import signal
 
+import msgspec
+
 from advisor.units import MIB
 from launch.diagnosis_types import Advice, Case, Rule, Seen, StateRule
 from launch.levers import from_gib, gib
@@ -57,9 +59,24 @@ def _empty_failure(seen: Seen) -> Advice | None:
 
 def _worker_died(seen: Seen) -> Advice | None:
     code = seen.match["code"]
-    if code in (None, "None", "0"):
+    if code is None:
+        return _died_silently(seen)
+    if code in ("None", "0"):
         return None
     return _ended_by(-int(code), seen.case) if int(code) < 0 else None
+
+
+def _died_silently(seen: Seen) -> Advice | None:
+    """Releases before the exit code was printed: a worker without an error of its own was killed from outside."""
+    before = seen.case.lines[: seen.index]
+    if any(line.level in ("ERROR", "CRITICAL") or line.text.startswith("Traceback") for line in before):
+        return None
+    return msgspec.structs.replace(
+        _killed(seen.case),
+        confidence="low",
+        signals=("a worker that ended without an error of its own", "no out-of-memory text of the GPU"),
+        not_seen=("its exit code, which this release does not print", "the kernel's own message (dmesg)"),
+    )
 
 
 def _failed_core(seen: Seen) -> Advice | None:
@@ -220,7 +237,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         codes=("killed-by-host", "container-shm", "illegal-instruction", "killed-by-signal"),
         hint="died unexpectedly",
-        pattern=re.compile(r"Worker proc \S+ died unexpectedly \(exit code: (?P<code>-?\d+|None)\)"),
+        pattern=re.compile(r"Worker proc \S+ died unexpectedly(?: \(exit code: (?P<code>-?\d+|None)\)|, )"),
         explain=_worker_died,
         source="vLLM v1/executor/multiproc_executor.py",
         rank=40,

@@ -80,6 +80,26 @@ def _unreachable(seen: Seen) -> Advice:
     )
 
 
+def _not_inspected(seen: Seen) -> Advice:
+    """The text blames the architecture; with a MIG UUID it is the device that could not be read (vllm#41848)."""
+    visible = seen.case.context.environment.get("CUDA_VISIBLE_DEVICES", "")
+    if visible.startswith("MIG-"):
+        return Advice(
+            code="mig-slice",
+            message=f"this release cannot read the slice's name {visible} in CUDA_VISIBLE_DEVICES, and blames the "
+            "architecture for it",
+            remedy="select the slice through the container runtime, or by index: CUDA_VISIBLE_DEVICES=0",
+            environment={"CUDA_VISIBLE_DEVICES": "0"},
+            confidence="medium",
+            signals=("vLLM's error", "CUDA_VISIBLE_DEVICES"),
+        )
+    return Advice(
+        message=f"vLLM could not import its own code for {seen.match[1]}: the reason stands above this line",
+        remedy="read the error above it; often a broken install, a missing package, or a device that cannot be queried",
+        confidence="low",
+    )
+
+
 def _corrupt(message: str) -> Callable[[Seen], Advice]:
     def explain(seen: Seen) -> Advice:
         return Advice(
@@ -109,14 +129,10 @@ RULES: tuple[Rule, ...] = (
         rank=8,
     ),
     Rule(
-        codes=("architecture-inspection",),
+        codes=("architecture-inspection", "mig-slice"),
         hint="failed to be inspected",
         pattern=re.compile(r"Model architectures (\[[^\]]{0,300}\]) failed to be inspected"),
-        explain=fixed(
-            "vLLM could not import its own code for {1}: the reason stands above this line",
-            "read the error above it; often a broken install, a missing package, or a device that cannot be queried",
-            confidence="low",
-        ),
+        explain=_not_inspected,
         source="vLLM model_executor/models/registry.py; vllm#41848",
         rank=40,
     ),

@@ -116,7 +116,8 @@ RULES: tuple[Rule, ...] = (
         codes=("sampler-warmup",),
         hint="dummy requests",
         pattern=re.compile(
-            r"out of memory occurred when warming up (?:sampler|pooler) with (?P<rows>\d+) dummy requests"
+            r"out of memory occurred when warming up (?:sampler|pooler)(?: \([^)]{1,60}\))? with (?P<rows>\d+) "
+            r"dummy requests"
         ),
         explain=_warm_up,
         source="vLLM v1/worker/gpu_model_runner.py: _dummy_sampler_run; vllm#33920, vllm#29049",

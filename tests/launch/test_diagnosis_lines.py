@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from launch.diagnosis import diagnose
+from launch.diagnosis import diagnose, read_case
 from launch.diagnosis_rules import all_codes
 from launch.diagnosis_types import Context, ExitState
+from tests.launch.logs import log
 from tests.launch.test_diagnosis import ANSWERS, findings
 
 GIB = 1024**3
@@ -143,6 +144,12 @@ LINES: dict[str, tuple[str, str, dict[str, Any] | None]] = {
         "peer-access",
         {"disable_custom_all_reduce": True},
     ),
+    "a pooler's warm-up": (
+        "RuntimeError: CUDA out of memory occurred when warming up pooler (task='embed') with 256 dummy requests. "
+        "Please try lowering `max_num_seqs` or `gpu_memory_utilization` when initializing the engine.",
+        "sampler-warmup",
+        {"max_num_seqs": 64},
+    ),
     "a port of the system": (
         "PermissionError: [Errno 13] error while attempting to bind on address ('0.0.0.0', 80): permission denied",
         "port-forbidden",
@@ -209,6 +216,57 @@ def test_a_pool_that_cannot_be_allocated(flags: dict[str, Any], change: dict[str
     ]
     found = diagnose(lines, ExitState(code=1), Context(flags=flags))
     assert [(f.code, f.change) for f in found] == [("oom-kv-cache", change)]
+
+
+SILENT = (
+    "(EngineCore_DP0 pid=271) ERROR 06-01 10:12:00 [multiproc_executor.py:135] Worker proc VllmWorker-1 died "
+    "unexpectedly, shutting down executor."
+)
+
+
+def test_a_worker_that_ends_without_a_word_was_killed() -> None:
+    """Releases before the exit code was printed."""
+    [found] = diagnose([PROFILING, SILENT], ExitState(code=1))
+    assert (found.code, found.confidence) == ("killed-by-host", "low")
+    assert any("exit code" in gap for gap in found.not_seen)
+
+
+def test_a_worker_that_said_why_was_not() -> None:
+    said = "(Worker_TP1 pid=300) ERROR 06-01 10:11:59 [a.py:1] ValueError: something nobody knows"
+    assert [f.code for f in diagnose([PROFILING, said, SILENT], ExitState(code=1))] == ["unexplained"]
+
+
+def test_deep_gemm_s_warm_up_is_no_matter_of_the_share() -> None:
+    """vllm#29360: kernels are tried out after loading, with the largest batch."""
+    lines = [
+        PROFILING,
+        "INFO 01-01 00:00:00 [deep_gemm_warmup.py:1] DeepGEMM warmup:  10%|#",
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 960.00 MiB. GPU 0 has a total capacity of 79.19 "
+        "GiB of which 712.00 MiB is free.",
+    ]
+    [found] = diagnose(lines, ExitState(code=1))
+    assert found.code == "oom-profiling"
+    assert "max_num_batched_tokens" in found.remedy
+    assert "gpu_memory_utilization" not in found.remedy
+
+
+def test_an_architecture_that_a_mig_uuid_hides() -> None:
+    """vllm#41848: the text blames the architecture, the environment tells the cause."""
+    line = "ValueError: Model architectures ['Qwen3ForCausalLM'] failed to be inspected. Please check the logs."
+    context = Context(environment={"CUDA_VISIBLE_DEVICES": "MIG-6d2bb01e-3a0c-5a5c-9f0e-8f4f3d1c2b7a"})
+    assert [f.code for f in diagnose([line], ExitState(code=1), context)] == ["mig-slice"]
+
+
+def test_a_graph_estimate_tells_the_card_s_size() -> None:
+    """0.36 GiB of graphs make 0.0152 of the share (gpustack/runner#251): the parser has read both right."""
+    total = read_case(log("healthy-0.22.1")).total_bytes
+    assert total is not None
+    assert total / GIB == pytest.approx(23.7, abs=0.3)
+
+
+def test_every_finding_says_what_it_used() -> None:
+    found = [f for name, answer in ANSWERS.items() for f in findings(name, answer)]
+    assert [f.code for f in found if not f.signals] == []
 
 
 def test_a_stop_from_outside_while_serving() -> None:
