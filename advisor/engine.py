@@ -16,7 +16,7 @@ from advisor.batches import batch_sizes, concurrent_batches, schedules_ahead, sc
 from advisor.cache_settings import cache_dtype, mamba_mode, prefix_caching, ssm_dtype, state_violations
 from advisor.errors import EngineRefuses
 from advisor.gpu import Gpu
-from advisor.model.dtypes import auto_dtype, normal_dtype
+from advisor.model.dtypes import NO_FLOAT16, auto_dtype, normal_dtype
 from advisor.model.spec import ModelSpec
 from advisor.parallel_sizes import parallel_sizes
 from advisor.versions import Version
@@ -155,7 +155,12 @@ def _dtype(model: ModelSpec, gpu: Gpu, pins: dict[str, Any]) -> str:
     asked = pins.get("dtype")
     has_bf16 = gpu.compute_capability is None or gpu.compute_capability >= (8, 0)
     if asked is None or str(asked).lower() == "auto":
-        return auto_dtype(model.config_dtype, has_bf16=has_bf16, prefers_fp16=model.is_pooling)
+        return auto_dtype(
+            model.config_dtype,
+            has_bf16=has_bf16,
+            has_fp16=model.model_type not in NO_FLOAT16,
+            prefers_fp16=model.is_pooling,
+        )
     name = normal_dtype(str(asked))
     if name is None:
         raise EngineRefuses("dtype", f"dtype {asked!r} is not known", hint="use auto, bfloat16, float16 or float32")
@@ -163,8 +168,15 @@ def _dtype(model: ModelSpec, gpu: Gpu, pins: dict[str, Any]) -> str:
         raise EngineRefuses(
             "dtype-bf16-capability",
             f"{gpu.name} has no bfloat16; it needs compute capability 8.0",
-            hint="set dtype: half",
+            hint=f"set dtype: {'float32' if model.model_type in NO_FLOAT16 else 'half'}",
             source="vLLM platforms/cuda.py: check_if_supports_dtype",
+        )
+    if name == "float16" and model.model_type in NO_FLOAT16:
+        raise EngineRefuses(
+            "dtype-float16-model",
+            f"{model.model_type} models are unstable in float16, and vLLM refuses it",
+            hint="set dtype: bfloat16, or float32 on a GPU without it",
+            source="vLLM config/model.py: _FLOAT16_NOT_SUPPORTED_MODELS",
         )
     return name
 

@@ -16,6 +16,11 @@ from advisor.model.spec import ModelSpec, StateCache
 _VOCAB_PADDING = 64
 _GROUPED = frozenset({"awq", "awq_marlin", "gptq", "gptq_marlin"})
 _WORLD_LIMIT = 64
+# whose classes refuse more ranks than experts
+_AS_MANY_EXPERTS = (
+    *("Cohere2Moe", "Ernie4_5_Moe", "ExaoneMo", "HYV3", "Laguna", "Lfm2Moe", "MiMoV2", "MiniMaxM2"),
+    *("Qwen2Moe", "Qwen3Moe", "Qwen3Next", "Step3"),
+)
 
 
 class TpProblem(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,6 +67,9 @@ def _widths(model: ModelSpec, tp: int, expert_parallel: bool) -> Found:
     if model.moe_intermediate_size and model.num_experts and not expert_parallel and model.moe_intermediate_size % tp:
         text = f"the experts' width {model.moe_intermediate_size} does not divide over tensor_parallel_size {tp}"
         found.append(("tp-experts", text, "vLLM model_executor/layers/fused_moe/config.py: FusedMoEConfig"))
+    if model.num_experts and tp > model.num_experts and model.architecture.startswith(_AS_MANY_EXPERTS):
+        text = f"tensor_parallel_size {tp} is more than the {model.num_experts} experts"
+        found.append(("tp-experts", text, "vLLM model_executor/models/qwen3_moe.py"))
     padded = -(-model.vocab_size // _VOCAB_PADDING) * _VOCAB_PADDING
     if padded % tp:
         text = f"the vocabulary of {model.vocab_size} (padded to {padded}) does not divide over {tp} ranks"

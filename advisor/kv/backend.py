@@ -8,7 +8,7 @@ nothing is promised that only FlashInfer would serve.
 
 from __future__ import annotations
 
-from advisor.errors import EngineRefuses
+from advisor.errors import EngineRefuses, NotUnderstood
 from advisor.gpu import Gpu
 from advisor.kv.backend_latent import latent, packed, sparse
 from advisor.kv.dtypes import DS_MLA, FP8_DTYPES, NVFP4_DTYPES, PER_TOKEN_HEAD, TURBOQUANT, is_quantized
@@ -34,7 +34,7 @@ def choose_backend(
     dcp: int = 1,
 ) -> Backend:
     """The backend of the model's attention layers; refuses what no backend of this GPU can do."""
-    if not model.heeds_kv_cache_dtype:
+    if not model.heeds_kv_cache_dtype and cache_dtype not in TURBOQUANT:
         cache_dtype = "auto"
     ask = Ask(
         model=model, gpu=gpu, version=version, cache_dtype=cache_dtype, dtype=dtype, block_size=block_size, dcp=dcp
@@ -95,7 +95,10 @@ def _attention(ask: Ask) -> Backend:
             f"{ask.cache_dtype} is a layout of sparse MLA models",
             hint="set kv_cache_dtype: auto or fp8",
         )
-    chosen = first_that_serves(ask, _candidates(ask), _PRIORITIES)
+    if ask.cache_dtype in TURBOQUANT:
+        return _turboquant(ask)
+    candidates = [_two_sizes(ask)] if _differs(ask.model) else _candidates(ask)
+    chosen = first_that_serves(ask, candidates, _PRIORITIES)
     if ask.model.uses_alibi and is_quantized(ask.cache_dtype) and chosen.name == "FLASH_ATTN":
         raise EngineRefuses(
             "kv-fp8-alibi",
@@ -116,9 +119,45 @@ def _candidates(ask: Ask) -> list[Backend]:
         computes=HALVES | {"float32"},
         shards_context=False,
     )
-    packs = Backend(name="TURBOQUANT", quantized=frozenset(TURBOQUANT), shards_context=False)
-    plain = not ask.model.has_sinks and ask.model.sliding_window is None
-    return [*(b for b in found if b is not None), triton, *([packs] if plain else [])]
+    return [*(b for b in found if b is not None), triton]
+
+
+def _turboquant(ask: Ask) -> Backend:
+    """TurboQuant: full attention only; in models without states the outer layers stay in 16 bits.
+
+    Source: vLLM 0.32 model_executor/layers/quantization/turboquant/config.py (get_boundary_skip_layers).
+    """
+    model, packs = ask.model, Backend(name="TURBOQUANT", quantized=frozenset(TURBOQUANT), shards_context=False)
+    caches = [c for layer in model.layers for c in layer.caches if isinstance(c, AttentionCache)]
+    plain = not model.has_sinks and not _differs(model) and all(cache.kind == "full" for cache in caches)
+    if not plain or (model.is_hybrid and all(len(layer.caches) != 1 for layer in model.layers)):
+        raise EngineRefuses(
+            "kv-dtype-turboquant",
+            f"{ask.cache_dtype} is for layers of full attention, without sinks, windows or states beside them",
+            hint="set kv_cache_dtype: auto or fp8",
+            source="vLLM v1/attention/backends/turboquant_attn.py",
+        )
+    if not model.is_hybrid:
+        raise NotUnderstood(
+            f"{ask.cache_dtype} keeps the first and last layers in 16 bits, a layout that kvadvise does not make",
+            where="engine.kv_cache_dtype",
+            hint="set kv_cache_dtype: auto or fp8",
+        )
+    return first_that_serves(ask, [packs], _PRIORITIES)
+
+
+def _differs(model: ModelSpec) -> bool:
+    """Whether keys and values have sizes of their own (MiMo-V2)."""
+    caches = [c for layer in model.layers for c in layer.caches if isinstance(c, AttentionCache)]
+    return any(cache.head_size != cache.head_size_v for cache in caches)
+
+
+def _two_sizes(ask: Ask) -> Backend:
+    """The kernels for keys and values of different sizes: FlashAttention's on capability 9, else Triton's."""
+    flash = ask.cap[0] == 9
+    return Backend(
+        name="FLASH_ATTN_DIFFKV" if flash else "TRITON_ATTN_DIFFKV", quantized=FP8_E4M3, shards_context=flash
+    )
 
 
 def _flash_attention(ask: Ask) -> Backend | None:

@@ -17,6 +17,10 @@ _NAMES = {
 }  # fmt: skip
 
 
+# numerically unstable in float16, which vLLM refuses (config/model.py: _FLOAT16_NOT_SUPPORTED_MODELS)
+NO_FLOAT16 = frozenset({"gemma2", "gemma3", "gemma3_text", "glm4", "plamo2"})
+
+
 def config_dtype(cfg: ConfigView) -> str | None:
     """The dtype the config states, at the root, in the text part or in the vision part; None where it states none."""
     for holder in (cfg.root, cfg.text, cfg.root.get("vision_config"), cfg.root.get("encoder_config")):
@@ -34,10 +38,7 @@ def normal_dtype(text: str) -> str | None:
 
 
 def auto_dtype(stated: str | None, *, has_bf16: bool, has_fp16: bool = True, prefers_fp16: bool = False) -> str:
-    """What `dtype=auto` becomes on a device."""
-    preferred = "float16" if (prefers_fp16 or not has_bf16) and has_fp16 else "bfloat16"
-    if stated is None or stated == "float32":
-        return preferred
-    if stated == "bfloat16" and not has_bf16:
-        return preferred
-    return stated
+    """What `dtype=auto` becomes: on a device without bfloat16, for a model that may not run in float16."""
+    halves = [name for name, has in (("bfloat16", has_bf16), ("float16", has_fp16)) if has]
+    preferred = "float16" if prefers_fp16 and has_fp16 else halves[0] if halves else "float32"
+    return stated if stated in halves else preferred

@@ -7,7 +7,7 @@ from advisor.facts import ModelFacts
 from advisor.model import architectures as known
 from advisor.model.attention import hidden_size, num_heads
 from advisor.model.config_view import ConfigView
-from advisor.model.dtypes import auto_dtype, config_dtype
+from advisor.model.dtypes import NO_FLOAT16, auto_dtype, config_dtype
 from advisor.model.experts import expert_layers
 from advisor.model.lengths import default_max_model_len, read_max_length
 from advisor.model.quantization import read_quantization
@@ -77,7 +77,7 @@ def read_model(facts: ModelFacts, version: Version) -> ModelSpec:
         hidden_size=hidden_size(cfg),
         intermediate_size=_width(cfg, "intermediate_size", "ffn_hidden_size", "n_inner", "ffn_dim"),
         vocab_size=cfg.size("vocab_size", "padded_vocab_size"),
-        dtype=auto_dtype(stated, has_bf16=True, prefers_fp16=pooling),
+        dtype=auto_dtype(stated, has_bf16=True, has_fp16=cfg.model_type not in NO_FLOAT16, prefers_fp16=pooling),
         config_dtype=stated,
         max_length=longest,
         default_max_model_len=default_max_model_len(cfg, longest),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from advisor.cache_settings import widens_states
-from advisor.model.dtypes import normal_dtype
+from advisor.model.dtypes import NO_FLOAT16, normal_dtype
 from advisor.rules.table import Hit, InputRule, Planned, PlanRule
 from advisor.sizing import Problem
 
@@ -32,7 +32,16 @@ def _bf16(problem: Problem) -> Hit | None:
         return None
     return Hit(
         f"{problem.gpu.name} (compute capability {cap[0]}.{cap[1]}) has no bfloat16; it needs 8.0",
-        "set dtype: half",
+        f"set dtype: {'float32' if problem.model.model_type in NO_FLOAT16 else 'half'}",
+    )
+
+
+def _fp16(problem: Problem) -> Hit | None:
+    if normal_dtype(str(problem.pins.get("dtype", "auto"))) != "float16" or problem.model.model_type not in NO_FLOAT16:
+        return None
+    return Hit(
+        f"{problem.model.model_type} models are unstable in float16, and vLLM refuses it",
+        "set dtype: bfloat16, or float32 on a GPU without it",
     )
 
 
@@ -41,6 +50,12 @@ def _bf16_replaced(planned: Planned) -> Hit | None:
     cap = problem.gpu.compute_capability
     if cap is None or cap >= _BF16 or problem.model.dtype != "bfloat16" or engine.dtype == "bfloat16":
         return None
+    if engine.dtype == "float32":
+        return Hit(
+            f"{problem.gpu.name} has no bfloat16, and {problem.model.model_type} models are unstable in float16: the "
+            "model runs in float32, with twice the bytes of weights and of its 16-bit KV cache",
+            "choose a GPU of compute capability 8.0 or newer, or another model",
+        )
     return Hit(
         f"{problem.gpu.name} has no bfloat16: the model runs in {engine.dtype}, which its training did not use",
         "check the answers: values beyond 65,504 become infinite",
@@ -124,6 +139,13 @@ INPUTS = (
         check=_bf16,
         consequence="invalid",
         source="vLLM platforms/cuda.py: check_if_supports_dtype",
+    ),
+    InputRule(
+        code="dtype-float16-model",
+        severity="error",
+        check=_fp16,
+        consequence="invalid",
+        source="vLLM config/model.py: _FLOAT16_NOT_SUPPORTED_MODELS",
     ),
     InputRule(
         code="quantization-capability",

@@ -189,3 +189,52 @@ def test_states_on_the_cpu_follow_its_instructions(instructions: frozenset[str] 
         sizes[dtype] = s.known(made.kv).groups
         assert ("cpu-state-dtype" in s.codes(made)) is (instructions is None and dtype == "auto")
     assert (sizes["auto"] == sizes["float32"]) is widened
+
+
+@pytest.mark.parametrize(
+    ("model", "dtype", "becomes"),
+    [
+        ("google/gemma-3-1b-it", None, "float32"),
+        ("google/gemma-2-2b-it", None, "float32"),
+        ("google/gemma-2b", None, "float16"),
+        (s.QWEN3, None, "float16"),
+        ("google/gemma-3-1b-it", "half", None),
+        (s.QWEN3, "half", "float16"),
+    ],
+)
+def test_what_bfloat16_becomes_on_turing(model: str, dtype: str | None, becomes: str | None) -> None:
+    args = {"max_model_len": 4096} | ({"dtype": dtype} if dtype else {})
+    got = ask(model, cap="7.5", args=args)
+    if becomes is None:
+        assert "unstable in float16" in said(got)
+        return
+    wide = layout(ask(model, cap="9.0", args={"max_model_len": 4096}))
+    assert layout(got).bytes_per_block[0] == wide.bytes_per_block[0] * (2 if becomes == "float32" else 1)
+
+
+def test_a_float32_model_says_so() -> None:
+    made = s.plan("google/gemma-3-1b-it", s.t4(), concurrency=1)
+    assert "float32" in s.messages(made, "dtype-replaced")
+
+
+@pytest.mark.parametrize(
+    ("model", "refused", "understood"),
+    [
+        (s.HYBRID, False, True),
+        (s.QWEN3, True, False),
+        ("google/gemma-3-1b-it", True, True),
+        (s.SLIDING, True, True),
+        ("tiiuae/Falcon-H1-0.5B-Instruct", True, True),
+    ],
+)
+def test_turboquant_is_for_full_attention(model: str, refused: bool, understood: bool) -> None:
+    got = ask(model, args={"kv_cache_dtype": "turboquant_4bit_nc"})
+    assert bool(got.refused) is refused
+    assert ("does not make" in got.refused) is not understood
+
+
+@pytest.mark.parametrize(("dtype", "refused"), [("fp8", False), ("fp8_e5m2", True), ("int4_per_token_head", True)])
+def test_keys_and_values_of_two_sizes(dtype: str, refused: bool) -> None:
+    sizes = {"hybrid_layer_pattern": [0, 1] * 6, "v_head_dim": 64, "sliding_window": 128, "num_experts": 8}
+    got = ask(decoder("MiMoV2FlashForCausalLM", "mimo_v2_flash", **sizes), args={"kv_cache_dtype": dtype})
+    assert bool(got.refused) is refused

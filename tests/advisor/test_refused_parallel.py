@@ -140,6 +140,12 @@ def test_experts_divide_too() -> None:
     assert layout(ask(config | {"moe_intermediate_size": 768}, tp=3))
 
 
+def test_some_classes_want_as_many_experts_as_ranks() -> None:
+    keys = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 1024, "num_key_value_heads": 8}
+    assert "tp-experts" in said(ask(decoder("Qwen3MoeForCausalLM", "qwen3_moe", **keys), tp=8))
+    assert layout(ask(decoder("Qwen3MoeForCausalLM", "qwen3_moe", **keys), tp=4))
+
+
 def test_the_tables_know_who_has_lora() -> None:
     assert "LlamaForCausalLM" not in NO_LORA
     assert NO_LORA["KimiK25ForConditionalGeneration"][-1][1] is None

@@ -78,6 +78,7 @@ CASES = (
         pins(distributed_executor_backend="ray", tensor_parallel_size=2),
         device=s.h100(2),
     ),
+    Case("dtype-float16-model", pins(dtype="half"), pins(dtype="float32"), "google/gemma-3-1b-it", s.t4()),
     Case("dtype-bf16-capability", pins(dtype="bfloat16"), pins(dtype="half"), "Qwen/Qwen3-0.6B", s.t4()),
     Case(
         "quantization-capability",
