@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,6 +32,7 @@ def shell(tmp_path: Path, engine_python: Path, tiny_model: Path) -> Shell:
         "VLLM_NO_USAGE_STATS": "1",
         "XDG_STATE_HOME": str(tmp_path / "state"),
         "XDG_CACHE_HOME": str(tmp_path / "cache"),
+        "XDG_DATA_HOME": str(tmp_path / "data"),
     }
     made.write("w.yaml", WORKLOAD.format(model=tiny_model))
     return made
@@ -63,8 +65,25 @@ def test_a_plan_becomes_a_server_with_the_blocks_that_were_planned(shell: Shell)
     figures = ("num_blocks", "block_size", "capacity_tokens", "max_concurrency", "max_model_len")
     assert [ready["actual"][name] for name in figures] == [ready["planned"][name] for name in figures]
     assert ready["planned"]["num_blocks"] == 256
+    assert (ready["arguments"], ready["findings"]) == ([], [])
     assert [json.loads(line)["state"] for line in rest.splitlines()] == ["stopped"]
     assert process.returncode == 0
+    _hold_the_next_plan_to(shell, ready)
+
+
+def _hold_the_next_plan_to(shell: Shell, ready: dict[str, Any]) -> None:
+    """What the start cost is in the store, and the next plan of that key has it, basis `measured`."""
+    kept = json.loads(Path(ready["measured"]).read_bytes())
+    assert Path(ready["measured"]).is_relative_to(shell.folder / "data" / "kvadvise" / "measured")
+    assert kept["key"]["vllm_version"] == "0.32.0"
+    held = kept["non_torch"]["value"]
+    assert held == ready["actual"]["non_torch_bytes"]
+    assert 1 << 30 < held < 3 << 30  # three processes that have imported torch
+    again = json.loads(shell.run("plan", "w.yaml", "--json").stdout)
+    part = again["memory"]["non_torch_bytes"]
+    assert (part["value"], part["basis"]) == (held, "measured")
+    assert part["low"] < held < part["high"]
+    assert again["measured"] == {"key": kept["key"], "file": Path(ready["measured"]).name, "starts": 1}
 
 
 def test_a_server_is_left_running_and_stopped_later(shell: Shell) -> None:
@@ -74,6 +93,10 @@ def test_a_server_is_left_running_and_stopped_later(shell: Shell) -> None:
         cwd=shell.folder, env=shell.env, capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert left.returncode == 0, left.stderr
+    well = shell.run("diagnose", "--url", f"http://127.0.0.1:{port}", "--interval", "1", "--json")
+    seen = json.loads(well.stdout)
+    assert (well.returncode, seen["findings"], seen["server"]["version"]) == (0, [], "0.32.0")
+    assert {"preemptions", "engine-died", "server-restarted"} <= set(seen["not_seen"])
     stopped = shell.run("stop", "--port", port)
     assert (stopped.returncode, "stopped after" in stopped.stdout) == (0, True)
     with socket.socket() as free:
