@@ -14,6 +14,7 @@ from launch.progress import TEXT, Phase
 
 _READY_TIMEOUT = "VLLM_ENGINE_READY_TIMEOUT_S"
 _DEFAULT_TIMEOUT_S = 600
+_CPU = "device_config=cpu"  # in the engine's config, before it has a pool
 _NEAR = 0.05
 _LONGER = 3
 _NAMES = {int(s): s.name for s in signal.Signals}
@@ -138,7 +139,7 @@ def _killed(case: Case) -> Advice:
 def _smaller_cpu_pool(case: Case) -> int | None:
     """On the CPU the pool is the host's memory: the plan's, where it is smaller, else half of what was taken."""
     taken, stated = case.facts.cpu_kv_gib, case.flag("kv_cache_memory_bytes")
-    if taken is None and case.facts.device != "CPU":
+    if taken is None and case.facts.device != "CPU" and not any(_CPU in line.text for line in case.lines):
         return None
     pool = stated if isinstance(stated, int) else from_gib(taken.high) if taken is not None else None
     if pool is None:

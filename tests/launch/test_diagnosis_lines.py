@@ -281,3 +281,13 @@ def test_every_code_is_met_by_a_log_or_a_line() -> None:
         *("engine-died", "illegal-instruction", "killed-by-signal", "stopped", "tp-width", "oom-kv-cache", "hang"),
     }
     assert set(all_codes()) - met - elsewhere == set()
+
+
+@pytest.mark.parametrize(
+    ("device", "change"), [("cpu", {"kv_cache_memory_bytes": 1 << 29}), ("cuda", None)], ids=["cpu", "gpu"]
+)
+def test_on_the_cpu_a_smaller_pool_helps_also_before_there_is_one(device: str, change: dict[str, Any] | None) -> None:
+    config = f"Initializing a V1 LLM engine (v0.32.0) with config: model='m', device_config={device}, seed=0"
+    lines = [f"(EngineCore pid=2) INFO 01-01 00:00:00 [core.py:1] {config}"]
+    [found] = diagnose(lines, ExitState(code=-9), Context(flags={"kv_cache_memory_bytes": 1 << 30}))
+    assert (found.code, found.change) == ("killed-by-host", change)
