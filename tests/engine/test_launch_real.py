@@ -1,10 +1,8 @@
-"""A real vLLM started, stopped, killed and left running by launch; and real starts that fail, each for its reason."""
+"""A real vLLM started, stopped, killed and left running by launch: five cycles and more that leave nothing."""
 
 from __future__ import annotations
 
 import os
-import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -17,26 +15,20 @@ import msgspec
 import pytest
 
 from advisor.units import MIB
-from launch.bring_up import PreflightFailed, bring_up
-from launch.engine_command import EngineCommand, engine_command
+from launch.bring_up import bring_up
 from launch.engine_entry import EngineEntry, find_engine
 from launch.engine_flags import check_flags
-from launch.explain import explain
 from launch.preflight import needs_of
 from launch.process import Exit
-from launch.process_tree import all_processes
 from launch.progress import Phase
 from launch.registry import running_servers, stop_server
 from launch.running_server import RunningServer
-from launch.server import StartFailed, start
-from launch.start_progress import StartProgress, Wait
-from tests.launch.engines import eventually, free_port, is_bound, marked
+from launch.server import start
+from launch.start_progress import StartProgress
+from tests.engine.starts import WAIT, assert_nothing_is_left, command
+from tests.launch.engines import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
-MARK = "LAUNCH_TEST_MARK"
-WAIT = Wait(stall_s=300.0)
-FLAGS = ("--enforce-eager", "--kv-cache-memory-bytes", str(32 * MIB), "--max-model-len", "512", "--max-num-seqs", "4")
-ENGINE_ENV = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "VLLM_CPU_CI_ENV": "1", "DO_NOT_TRACK": "1"}
 LAUNCHER = """
 import os, pathlib, sys, time, msgspec
 from launch.engine_command import EngineCommand
@@ -57,33 +49,6 @@ with signals_interrupt():
 @pytest.fixture(scope="module")
 def entry(engine_python: Path) -> EngineEntry:
     return find_engine(str(engine_python), os.environ)
-
-
-def command(entry: EngineEntry, model: object, *words: str, port: int | None = None) -> EngineCommand:
-    return engine_command(
-        entry,
-        ("vllm", "serve", str(model), "--served-model-name", "tiny", *FLAGS, *words),
-        host="127.0.0.1",
-        port=port or free_port(),
-        drain_s=20,
-        env=ENGINE_ENV | {MARK: os.urandom(8).hex()},
-    )
-
-
-def spoken(log: Path) -> set[int]:
-    """The processes that have said something in a log. A worker's title hides its environment, and so its mark."""
-    return {int(pid) for pid in re.findall(r"\b(?:EngineCore|Worker)\w* pid=(\d+)", log.read_text(errors="replace"))}
-
-
-def left_of(wanted: EngineCommand, log: Path | None = None) -> set[int]:
-    """Its processes that are alive, whoever their parents are."""
-    ranks = {p.pid for p in all_processes() if p.is_alive} & spoken(log) if log is not None else set()
-    return ranks | set(marked(wanted.env[MARK], MARK))
-
-
-def assert_nothing_is_left(wanted: EngineCommand, place: Path) -> None:
-    assert eventually(lambda: left_of(wanted, place / "state" / "log") == set(), 60.0)
-    assert not is_bound(wanted.port)
 
 
 def complete(server: RunningServer, tokens: int) -> httpx.Response:
@@ -116,7 +81,7 @@ def test_a_start_is_checked_followed_and_stopped_with_a_drain(
     assert stopped.exit == Exit(code=0)
     assert stopped.findings == ()
     assert stopped.released_bytes > 100 * MIB
-    assert_nothing_is_left(wanted, own_place)
+    assert_nothing_is_left(wanted, own_place / "state" / "log")
 
 
 def metrics_line(server: RunningServer) -> str:
@@ -137,7 +102,7 @@ def test_what_is_killed_leaves_nothing(victim: str, entry: EngineEntry, tiny_mod
         os.kill(victims[victim], signal.SIGKILL)
         assert server.wait(120.0) is not None
         assert server.stop().findings == ()
-    assert_nothing_is_left(wanted, own_place)
+    assert_nothing_is_left(wanted, own_place / "state" / "log")
 
 
 @pytest.mark.parametrize("how", ["detach", "stay"])
@@ -166,64 +131,7 @@ def test_without_its_launcher_it_ends_or_lives_as_was_said(
             assert launcher.stdout is not None
             assert launcher.stdout.readline() == "ready\n"
             launcher.kill()
-    assert_nothing_is_left(wanted, own_place)
-
-
-def failed(wanted: EngineCommand, folder: Path, wait: Wait = WAIT, **more: object) -> tuple[StartFailed, list[str]]:
-    """The failed start of a command, without the checks before it, and the codes of its explanation."""
-    with pytest.raises(StartFailed) as caught:
-        start(wanted, wait=wait, log_path=folder / "state" / "log", **more)  # type: ignore[arg-type]
-    assert_nothing_is_left(wanted, folder)
-    return caught.value, [finding.code for finding in explain(caught.value.failure)]
-
-
-def stopped_by_the_checks(wanted: EngineCommand) -> set[str]:
-    """The errors that the checks before a start find; nothing is started."""
-    with pytest.raises(PreflightFailed) as caught:
-        bring_up(wanted, needs_of(wanted), wait=WAIT)
-    assert left_of(wanted) == set()
-    return {f.code for f in caught.value.preflight.findings if f.severity == "error"}
-
-
-def test_a_port_in_use(entry: EngineEntry, tiny_model: Path, own_place: Path) -> None:
-    import socket
-
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        wanted = command(entry, tiny_model, port=other.getsockname()[1])
-        assert stopped_by_the_checks(wanted) == {"port-in-use"}
-        with pytest.raises(StartFailed) as caught:
-            start(wanted, wait=WAIT, log_path=own_place / "state" / "log")
-        assert caught.value.failure.exit == Exit(code=1)
-        assert explain(caught.value.failure)[0].code == "port-in-use"
-        assert left_of(wanted) == set()
-
-
-def test_a_missing_model(entry: EngineEntry, own_place: Path) -> None:
-    wanted = command(entry, own_place / "no-such-model")
-    assert stopped_by_the_checks(wanted) == {"model-missing"}
-    error, codes = failed(wanted, own_place)
-    assert (error.failure.kind, error.failure.exit.code) == ("exited", 1)
-    assert codes[0] == "model-missing"
-
-
-def test_corrupt_weights(entry: EngineEntry, tiny_model: Path, own_place: Path) -> None:
-    broken = own_place / "state" / "broken"
-    shutil.copytree(tiny_model, broken)
-    weights = broken / "model.safetensors"
-    weights.write_bytes(weights.read_bytes()[: weights.stat().st_size // 2])
-    wanted = command(entry, broken)
-    assert stopped_by_the_checks(wanted) == {"weights-corrupt"}
-    error, codes = failed(wanted, own_place)
-    assert (error.failure.kind, error.failure.exit.code) == ("exited", 1)
-    assert codes[0] == "weights-corrupt"
-
-
-def test_an_unknown_flag(entry: EngineEntry, tiny_model: Path, own_place: Path) -> None:
-    wanted = command(entry, tiny_model, "--swap-space", "4", "--max-num-sqs", "3")
-    assert stopped_by_the_checks(wanted) == {"argument-removed", "unknown-argument"}
-    error, codes = failed(wanted, own_place)
-    assert (error.failure.kind, error.failure.exit.code) == ("exited", 2)
-    assert set(codes) & {"argument-removed", "unknown-argument"}
+    assert_nothing_is_left(wanted, own_place / "state" / "log")
 
 
 def test_the_flags_are_those_of_its_own_parser(entry: EngineEntry, own_place: Path) -> None:
@@ -233,33 +141,9 @@ def test_the_flags_are_those_of_its_own_parser(entry: EngineEntry, own_place: Pa
     assert [f.code for f in check_flags(entry, bad, os.environ)] == ["kv-dtype-unknown", *["argument-value"] * 2]
 
 
-def test_killed_while_loading(entry: EngineEntry, tiny_model: Path, own_place: Path) -> None:
-    wanted = command(entry, tiny_model)
-    killed: list[int] = []
-
-    def kill(_: StartProgress) -> None:
-        for pid in spoken(own_place / "state" / "log") if not killed else ():
-            os.kill(pid, signal.SIGKILL)
-            killed.append(pid)
-
-    error, codes = failed(wanted, own_place, on_progress=kill)
-    assert killed
-    assert error.failure.kind == "exited"
-    assert error.failure.exit.code == 1
-    assert codes[0] in ("killed-by-host", "killed-by-signal")
-
-
-def test_not_ready_in_time(entry: EngineEntry, tiny_model: Path, own_place: Path) -> None:
-    wanted = command(entry, tiny_model)
-    error, codes = failed(wanted, own_place, Wait(limit_s=8.0))
-    assert error.failure.kind == "limit"
-    assert 8.0 <= error.failure.elapsed_s < 12.0
-    assert codes[0] == "start-limit"
-
-
 def test_the_engine_s_own_timeout_is_not_before_ours(entry: EngineEntry, tiny_model: Path, own_place: Path) -> None:
     env: Mapping[str, str] = os.environ | {"VLLM_ENGINE_READY_TIMEOUT_S": "1"}
     wanted = command(entry, tiny_model)
     with start(wanted, wait=WAIT, log_path=own_place / "state" / "log", env=env) as server:
         assert complete(server, 1).status_code == 200
-    assert_nothing_is_left(wanted, own_place)
+    assert_nothing_is_left(wanted, own_place / "state" / "log")
