@@ -14,7 +14,8 @@ from functools import lru_cache
 from verify.load.types import PlannedRequest
 
 _OWN = "r"  # keys of a request's own part are "r" and its index
-_NUMBER_TOKENS = 4
+_MOST_NUMBER_TOKENS = 16  # vLLM's usual block
+_REQUESTS = 2**31
 
 
 def own_key(index: int) -> str:
@@ -41,14 +42,22 @@ def token_ids(key: str, tokens: int, *, seed: int, vocab_size: int, avoid_ids: t
 
 
 def own_ids(index: int, tokens: int, *, seed: int, vocab_size: int, avoid_ids: tuple[int, ...]) -> list[int]:
-    """A request's own part: it begins with the request's number, so that no two share even the first four tokens."""
+    """A request's own part: it begins with the request's number, so that no two share a block however small, as far as
+    the vocabulary and the part's length allow. Where in the vocabulary the numbers begin is the seed's.
+    """
     allowed = _allowed(vocab_size, avoid_ids)
+    n = len(allowed)
     ids = token_ids(own_key(index), tokens, seed=seed, vocab_size=vocab_size, avoid_ids=avoid_ids)
     rest = index
-    for place in range(min(_NUMBER_TOKENS, tokens)):
-        rest, digit = divmod(rest, len(allowed))
-        ids[place] = allowed[digit]
+    for place, begin in enumerate(_numbers(f"{seed}/numbers", min(_number_tokens(n), tokens))):
+        rest, digit = divmod(rest, n)
+        ids[place] = allowed[(begin + digit) % n]
     return ids
+
+
+def _number_tokens(n: int) -> int:
+    """Tokens that tell any two requests apart where `n` ids may be used."""
+    return next((tokens for tokens in range(1, _MOST_NUMBER_TOKENS) if n**tokens >= _REQUESTS), _MOST_NUMBER_TOKENS)
 
 
 @lru_cache(maxsize=256)

@@ -68,6 +68,7 @@ class Unsendable(msgspec.Struct, frozen=True, kw_only=True):
     count: int
     longest_prompt_tokens: int
     longest_output_tokens: int
+    phase: PhaseName | None = None  # the one they were meant for
 
 
 class Schedule(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,6 +87,16 @@ class Schedule(msgspec.Struct, frozen=True, kw_only=True):
     figures: dict[str, float] = {}
     declared_hit_rate: float | None = None  # prompt tokens that the prefix cache should serve, over all prompt tokens
     notes: tuple[str, ...] = ()
+    times_are: str = ""  # whose the phases' times are, in words; empty where nobody knows them
+
+
+class Pace(msgspec.Struct, frozen=True, kw_only=True):
+    """How fast a server is: prompt tokens a second, of all its requests together, and seconds from one token of an
+    answer to the next at the target concurrency.
+    """
+
+    prefill_tokens_per_s: float
+    tpot_s: float
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):

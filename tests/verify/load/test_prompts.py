@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -43,14 +45,37 @@ def test_a_prompt_is_its_parts_in_order() -> None:
 
 def test_no_two_requests_begin_alike() -> None:
     """P83: of a thousand prompts no two share their first block, however small a block and a vocabulary are."""
-    for size in (64, 32_000):
-        starts = {tuple(own_ids(i, 16, seed=3, vocab_size=size, avoid_ids=(0, 1))[:4]) for i in range(1000)}
+    for size, block in ((2100, 1), (64, 6), (9, 16)):
+        starts = {tuple(own_ids(i, 16, seed=3, vocab_size=size, avoid_ids=(0, 1))[:block]) for i in range(1000)}
         assert len(starts) == 1000
+
+
+@given(st.integers(0, 2**31), st.lists(st.integers(0, 10**6), min_size=2, max_size=40, unique=True))
+def test_own_parts_differ_within_a_block(seed: int, indices: list[int]) -> None:
+    starts = {tuple(own_ids(i, 16, seed=seed, vocab_size=4, avoid_ids=())) for i in indices}
+    assert len(starts) == len(indices)
 
 
 def test_seeds_differ() -> None:
     one, other = (token_ids("shared", 64, seed=seed, vocab_size=5000, avoid_ids=()) for seed in (1, 2))
     assert one != other
+    assert (
+        own_ids(7, 64, seed=1, vocab_size=5000, avoid_ids=())[0]
+        != own_ids(7, 64, seed=2, vocab_size=5000, avoid_ids=())[0]
+    )
+
+
+def test_nothing_but_avoided_ids_is_an_error() -> None:
+    with pytest.raises(ValueError, match="every one of 2 ids"):
+        token_ids("x", 1, seed=0, vocab_size=2, avoid_ids=(0, 1))
+
+
+def test_a_million_ids_take_seconds_at_most() -> None:
+    """A generous bound, for slow machines: it is 0.1 s on a laptop."""
+    began = time.process_time()
+    for index in range(125):
+        own_ids(index, 8000, seed=1, vocab_size=150_000, avoid_ids=(0, 1, 2))
+    assert time.process_time() - began < 5
 
 
 def test_the_same_in_every_process() -> None:
