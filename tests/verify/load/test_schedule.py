@@ -5,21 +5,25 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from advisor.workload import Lengths
 from advisor.workload_yaml import read_workload_bytes
+from verify.client.bodies import Fields
+from verify.client.slices import slices_of
 from verify.load.describe import describe
 from verify.load.lengths import nearest_rank
-from verify.load.prompts import own_key
+from verify.load.prompts import own_key, prompt_ids
 from verify.load.schedule import PHASES, SHARED_KEY, TURNOVERS, make_schedule
 from verify.load.trace_types import Trace, TraceRow
-from verify.load.types import Limits, Phase, PhaseName, Schedule
+from verify.load.types import Limits, Pace, Part, Phase, PhaseName, Schedule
 
 ROOT = Path(__file__).resolve().parents[3]
 LOADS = ("", "requests_per_s: 3", "shared_prefix_tokens: 64")
@@ -57,6 +61,7 @@ def test_phases_can_be_chosen() -> None:
     assert [p.name for p in made.phases] == ["baseline", "peak", "drain"]
 
 
+@settings(deadline=None, max_examples=40)
 @given(
     st.integers(0, 2**31),
     st.integers(200, 9000),
@@ -77,9 +82,18 @@ def test_requests_are_what_they_say(seed: int, length: int, load: str) -> None:
         assert all((r.scheduled_s is not None) == (p.mode == "open") for r in p.requests)
 
 
-def test_the_longest_request_fills_the_context_to_the_token() -> None:
-    for request in phase(schedule(), "long").requests:
-        assert (request.prompt_tokens, request.output_tokens) == (7192, 1000)
+def test_the_longest_prompt_and_the_longest_answer_fill_the_context_to_the_token() -> None:
+    made = phase(schedule(), "long")
+    assert [(r.prompt_tokens, r.output_tokens) for r in made.requests] == [(8176, 16), (7192, 1000)]
+    assert made.concurrency == 1
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(8, 9000))
+def test_long_fills_any_context(length: int) -> None:
+    made = phase(schedule(limits=msgspec.structs.replace(LIMITS, max_model_len=length)), "long")
+    assert {r.prompt_tokens + r.output_tokens for r in made.requests} == {length}
+    assert all(r.prompt_tokens >= r.output_tokens for r in made.requests)
 
 
 def test_the_peak_is_the_promise_and_writes_the_pool_over() -> None:
@@ -87,8 +101,24 @@ def test_the_peak_is_the_promise_and_writes_the_pool_over() -> None:
     assert peak.concurrency == 8
     assert {(r.prompt_tokens, r.output_tokens) for r in peak.requests} == {(6000, 900)}
     assert sum(r.prompt_tokens + r.output_tokens for r in peak.requests) >= TURNOVERS * 100_000
-    huge = phase(schedule(limits=msgspec.structs.replace(LIMITS, capacity_tokens=10**9)), "peak")
-    assert len(huge.requests) == 2 * 8 * 8, "a pool that the load never fills is not written over for hours"
+    huge = schedule(limits=msgspec.structs.replace(LIMITS, capacity_tokens=10**9))
+    assert len(phase(huge, "peak").requests) == 2 * 8 * 8, "a pool that the load never fills is not written for hours"
+    assert any("does not write it over" in note for note in huge.notes)
+    unknown = schedule(limits=msgspec.structs.replace(LIMITS, capacity_tokens=None))
+    assert len(phase(unknown, "peak").requests) == 3 * 8
+    assert any("not known" in note for note in unknown.notes)
+
+
+def test_the_peak_tells_of_objectives_where_it_is_the_load() -> None:
+    limits = msgspec.structs.replace(LIMITS, capacity_tokens=1000)
+    slo = "slo: {ttft_p99_s: 1, tpot_p95_s: 1}"
+    assert len(phase(schedule(more=slo, limits=limits), "peak").requests) == 299 + 8
+    assert len(phase(schedule("requests_per_s: 2", slo, limits=limits), "peak").requests) == 24
+
+
+def test_more_at_once_than_the_server_runs_is_said() -> None:
+    made = schedule(limits=msgspec.structs.replace(LIMITS, max_num_seqs=4))
+    assert any("at most 4 requests at once" in note for note in made.notes)
 
 
 def test_a_template_is_part_of_the_prompt() -> None:
@@ -107,14 +137,44 @@ def test_arrivals_come_at_the_rate() -> None:
     tail = phase(made, "tail")
     times = [r.scheduled_s for r in tail.requests if r.scheduled_s is not None]
     assert times == sorted(times)
-    assert made.figures["rate_per_s"] == pytest.approx(4, rel=0.4)
+    assert len(times) == 240, "a minute of them: a queue that grows has to be seen growing"
+    assert made.figures["rate_per_s"] == pytest.approx(4)
+    assert made.figures["gap_cv"] == pytest.approx(1, abs=0.2)
+
+
+@pytest.mark.parametrize(
+    ("arrivals", "cv"),
+    [("{process: constant}", 0.0), ("{process: gamma, cv: 2.5}", 2.5), ("{process: gamma, cv: 0.4}", 0.4)],
+)
+def test_arrivals_are_as_the_workload_says(arrivals: str, cv: float) -> None:
+    figures = schedule(f"requests_per_s: 20\n  arrivals: {arrivals}").figures
+    assert figures["rate_per_s"] == pytest.approx(20)
+    assert figures["gap_cv"] == pytest.approx(cv, abs=1e-9, rel=0.25)
+
+
+def test_pieces_are_played_to_their_end() -> None:
+    tail = phase(schedule("arrivals: {process: piecewise, rates: [[0, 1], [60, 10], [90, 0]]}"), "tail")
+    assert len(tail.requests) == 60 + 300
+    assert sum((r.scheduled_s or 0.0) < 60 for r in tail.requests) == 60
+
+
+def test_the_load_and_when_it_comes_are_drawn_apart() -> None:
+    even, bursts = (
+        schedule(f"requests_per_s: 3\n  arrivals: {one}") for one in ("{process: constant}", "{process: gamma, cv: 2}")
+    )
+    lengths = [[(r.prompt_tokens, r.output_tokens) for r in phase(made, "tail").requests] for made in (even, bursts)]
+    assert lengths[0] == lengths[1]
 
 
 def test_what_cannot_fit_is_said_and_not_sent() -> None:
     made = schedule(limits=msgspec.structs.replace(LIMITS, max_model_len=5000))
-    assert made.unsendable
-    assert sum(group.count for group in made.unsendable) > 0
-    assert made.unsendable[0].longest_prompt_tokens == 7000
+    assert {group.phase for group in made.unsendable} == {"warm_up", "peak", "tail", "cancel"}
+    assert [group.count for group in made.unsendable if group.phase == "peak"] == [29]
+    too_long, no_room = (group for group in made.unsendable if group.phase == "tail")
+    if "leaves no room" in no_room.reason:
+        too_long, no_room = no_room, too_long
+    assert (too_long.longest_prompt_tokens, too_long.reason[:10]) == (7000, "the prompt")
+    assert "prompt + answer is more than" in no_room.reason
     assert not any(p.name in ("peak", "cancel") for p in made.phases)
     assert any("not sent" in line for line in describe(made))
 
@@ -137,12 +197,13 @@ def test_a_shared_prefix_is_shared_exactly() -> None:
     made = schedule("shared_prefix_tokens: 1000")
     for r in phase(made, "peak").requests:
         assert r.parts[0] == msgspec.convert([SHARED_KEY, 1000], type(r.parts[0]))
-    answered = [r for p in made.phases for r in p.requests if r.expect == "answer"]
-    whole = sum(min(1000, r.prompt_tokens - 1) // 16 * 16 for r in answered)
-    assert made.declared_hit_rate == pytest.approx((whole - 992) / sum(r.prompt_tokens for r in answered))
+    looked_up = [r for p in made.phases for r in p.requests if r.expect != "refusal"]
+    whole = sum(sum(part.tokens for part in r.parts if part.key == SHARED_KEY) // 16 * 16 for r in looked_up)
+    assert made.declared_hit_rate == pytest.approx((whole - 992) / sum(r.prompt_tokens for r in looked_up))
     assert schedule().declared_hit_rate == 0.0
 
 
+@settings(deadline=None, max_examples=40)
 @given(st.integers(0, 2**31))
 def test_the_same_seed_is_the_same_schedule(seed: int) -> None:
     assert schedule("requests_per_s: 2", seed=seed) == schedule("requests_per_s: 2", seed=seed)
@@ -168,13 +229,89 @@ def test_the_same_in_every_process() -> None:
     assert said == {schedule("requests_per_s: 2", seed=3).sha256}
 
 
-def test_minutes_bound_it_and_say_what_they_cost() -> None:
-    slo = "slo: {ttft_p95_s: 1, tpot_p95_s: 0.05}"
-    whole, short = schedule(more=slo), schedule(more=slo, minutes=5)
-    assert sum(len(p.requests) for p in short.phases) < sum(len(p.requests) for p in whole.phases)
-    assert len(phase(short, "peak").requests) >= 8, "the target is still reached"
-    assert any("instead of" in note for note in short.notes)
-    assert not whole.notes
+SLO = "slo: {ttft_p95_s: 1, tpot_p95_s: 0.05}"
+
+
+@pytest.mark.parametrize("load", ["", "requests_per_s: 2"])
+@pytest.mark.parametrize("minutes", [0.5, 2, 4, 6, 9])
+def test_minutes_bound_it_and_say_what_they_cost(load: str, minutes: float) -> None:
+    whole, short = schedule(load, SLO), schedule(load, SLO, minutes=minutes)
+    counts = [{p.name: len(p.requests) for p in made.phases} for made in (whole, short)]
+    fewer = {name for name in counts[0] if counts[1][name] < counts[0][name]}
+    assert fewer or sum(p.estimate_s or 0.0 for p in whole.phases) < 60 * minutes
+    assert {note.split()[0] for note in short.notes if "instead of" in note} == fewer
+    assert counts[1]["peak"] >= 8, "the target is still reached"
+    assert counts[1]["over_limit"] == 2
+    seconds = sum(p.estimate_s or 0.0 for p in short.phases)
+    assert seconds <= 60 * minutes or any("even so" in note for note in short.notes)
+
+
+def test_a_shorter_tail_has_the_percentiles_still() -> None:
+    tail = phase(schedule("", SLO, minutes=6), "tail")
+    prompts = [r.prompt_tokens for r in tail.requests]
+    assert 20 <= len(prompts) < 100
+    assert [nearest_rank(prompts, share) for share in (0.5, 0.95, 1.0)] == [1000, 6000, 7000]
+
+
+def test_minutes_that_are_enough_change_nothing() -> None:
+    assert schedule("", SLO, minutes=60).phases == schedule("", SLO).phases
+    assert not schedule("", SLO).notes
+
+
+def test_times_are_those_of_the_pace_where_one_was_measured() -> None:
+    made = schedule(more=SLO, pace=Pace(prefill_tokens_per_s=10_000, tpot_s=0.01))
+    assert phase(made, "peak").estimate_s == pytest.approx(67 * 0.6 + 67 * 900 * 0.01 / 8)
+    assert any("at the pace measured" in line for line in describe(made))
+    assert phase(schedule(more=SLO), "peak").estimate_s == pytest.approx(67 * (1 + 45) / 8)
+
+
+def test_a_small_load_on_a_slow_engine_takes_minutes() -> None:
+    small = workload().workload
+    load = msgspec.structs.replace(
+        small, prompt_tokens=Lengths(p95=200), output_tokens=Lengths(p95=50), concurrency=4
+    )  # fmt: skip
+    file = msgspec.structs.replace(workload(), workload=load)
+    made = make_schedule(
+        file, Limits(max_model_len=512, capacity_tokens=100_000, block_size=16), 0,
+        pace=Pace(prefill_tokens_per_s=2000, tpot_s=4 / 60),
+    )  # fmt: skip
+    assert sum(p.estimate_s or 0.0 for p in made.phases) < 180
+
+
+def test_ten_thousand_requests_take_a_second() -> None:
+    """A generous bound, for slow machines."""
+    began = time.process_time()
+    made = schedule("requests_per_s: 160", SLO)
+    assert len(phase(made, "tail").requests) == 9600
+    assert time.process_time() - began < 3
+
+
+@pytest.mark.parametrize("processes", [1, 3, 4, 7])
+@pytest.mark.parametrize("load", LOADS)
+def test_slices_for_processes_are_the_same_schedule(load: str, processes: int) -> None:
+    for p in schedule(load).phases:
+        if p.requests:
+            slices = slices_of(p, processes, Fields(), keeps_alive=True)
+            merged = sorted((r for one in slices for r in one.requests), key=lambda r: r.index)
+            assert merged == sorted(p.requests, key=lambda r: r.index)
+            assert sum(one.places for one in slices) == (p.concurrency or 0)
+
+
+@settings(deadline=None, max_examples=20)
+@given(st.integers(0, 2**31), st.sampled_from(LOADS))
+def test_no_two_requests_share_a_first_block_that_is_not_declared(seed: int, load: str) -> None:
+    """P83, for the ids that are really sent."""
+    seen = set()
+    for p in schedule(load, seed=seed, phases=("warm_up", "regular", "peak", "cancel")).phases:
+        for r in p.requests:
+            own = sum(part.tokens for part in r.parts if part.key == SHARED_KEY)
+            ids = prompt_ids(msgspec.structs.replace(r, parts=(*r.parts[:-1], Part(r.parts[-1].key, 16))),
+                             seed=seed, vocab_size=999, avoid_ids=(0,))  # fmt: skip
+            seen.add(tuple(ids[own : own + 16]))
+    assert len(seen) == sum(len(p.requests) for p in schedule(load, seed=seed).phases if p.name in _SHORT)
+
+
+_SHORT = ("warm_up", "regular", "peak", "cancel")
 
 
 def test_a_time_nobody_knows_is_no_number() -> None:
@@ -195,9 +332,43 @@ def test_a_trace_is_the_tail() -> None:
     assert [part.tokens for part in tail.requests[0].parts] == [512, 88]
     assert made.unsendable[0].count == 1
     assert made.dropped == {"a row without tokens": 3}
-    assert made.declared_hit_rate is None
+    assert made.declared_hit_rate is not None, "the pool holds all of it"
+    assert made.figures["ideal_hit_rate"] == made.declared_hit_rate
+    small = schedule(trace=trace, limits=msgspec.structs.replace(LIMITS, capacity_tokens=1000))
+    assert small.declared_hit_rate is None
+    assert small.figures["ideal_hit_rate"] > 0
 
 
 def test_a_trace_without_times_runs_at_the_target() -> None:
     tail = phase(schedule(trace=Trace(name="t", rows=(TraceRow(60, 20),) * 12, read=12)), "tail")
     assert (tail.mode, tail.concurrency) == ("closed", 8)
+
+
+def test_a_trace_without_times_comes_at_the_rate_where_there_is_one() -> None:
+    trace = Trace(name="t", rows=(TraceRow(60, 20),) * 12, read=12)
+    tail = phase(schedule("requests_per_s: 3\n  arrivals: {process: constant}", trace=trace), "tail")
+    assert [r.scheduled_s for r in tail.requests] == [i / 3 for i in range(12)]
+
+
+def test_a_template_and_a_prefix_are_part_of_a_trace_s_prompts() -> None:
+    body = b'{"messages": [1]}'
+    trace = Trace(name="t", read=3, rows=(TraceRow(60, 20), TraceRow(600, 20, None, (1, 2), 512),
+                                          TraceRow(60, 20, None, (), 0, body)))  # fmt: skip
+    made = schedule("chat_template_tokens: 9\n  shared_prefix_tokens: 32", trace=trace)
+    plain, blocks, recorded = phase(made, "tail").requests
+    assert [(p.key, p.tokens) for p in plain.parts] == [("shared", 32), (own_key(plain.index), 37)]
+    assert [(p.key, p.tokens) for p in blocks.parts] == [("b1", 512), ("b2", 88), (own_key(blocks.index), 9)]
+    assert (recorded.prompt_tokens, recorded.body) == (60, body), "a log counts after the template"
+    assert any("9 template tokens are added" in note for note in made.notes)
+
+
+def test_what_was_read_is_kept_or_counted() -> None:
+    rows = tuple(TraceRow(60, 20, float(i)) for i in range(5000))
+    made = schedule(trace=Trace(name="t", rows=rows, read=5003, dropped={"no answer tokens": 3}))
+    assert len(phase(made, "tail").requests) + sum(made.dropped.values()) == 5003
+    assert any("the first 2,000 of 5,000" in note for note in made.notes)
+
+
+def test_the_trace_is_left_alone_where_the_tail_is_not_played() -> None:
+    made = schedule(phases=("peak",), trace=Trace(name="t", rows=(TraceRow(60, 20),), read=1))
+    assert (made.dropped, made.figures) == ({}, {})
