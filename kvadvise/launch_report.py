@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from launch.start_progress import StartProgress
 
 
+_NEWS_S = 30  # how often a wait without news is told
+
+
 class LaunchReport:
     """One start and its end, as they are told."""
 
@@ -28,6 +31,7 @@ class LaunchReport:
         self.planned = planned_figures(plan) | planned_parts(plan)
         self.actual: dict[str, Figure] = {}
         self._shown = ""
+        self._waits = 0
 
     def say(self, text: str) -> None:
         """A line for a person; stdout stays for JSON."""
@@ -36,10 +40,12 @@ class LaunchReport:
         tell(text)
 
     def progress(self, seen: StartProgress) -> None:
-        """A phase once, and every wait without news."""
-        if seen.text != self._shown and not (seen.still_s and seen.still_s % 30 > 1):
+        """A phase once, and a wait without news every half minute."""
+        waits = int(seen.still_s // _NEWS_S)
+        if seen.text != self._shown and not (seen.still_s and waits == self._waits):
             self._shown = seen.text
             self.say(f"{seen.elapsed_s:5.0f} s  {seen.text}")
+        self._waits = waits
 
     def findings(self, found: Iterable[Finding | Diagnosis]) -> None:
         """What was seen before the start, in its log, or after the stop."""

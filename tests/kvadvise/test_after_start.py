@@ -16,8 +16,10 @@ from kvadvise.after_start import Started, keep_cost, look_at
 from kvadvise.figures import planned_bands, side_by_side
 from kvadvise.launch_report import LaunchReport
 from kvadvise.pipeline import plan
+from launch.progress import Progress
 from launch.running_server import RunningServer
 from launch.server import start
+from launch.start_progress import StartProgress
 from tests.launch.engines import QUICK, command
 from tests.launch.logs import DIRECTORY
 
@@ -187,3 +189,12 @@ def test_the_table_says_whether_a_band_holds_what_was_met() -> None:
         {"activation_bytes": band.value}, {"activation_bytes": 2 * band.high + GIB}, planned_bands(made)
     )
     assert ", outside " in outside[1]
+
+
+def test_a_wait_is_told_once_every_half_minute(capsys: Any) -> None:
+    report = LaunchReport(plan(WORK), as_json=False)
+    for second in range(100):
+        seen = StartProgress(progress=Progress(), waiting_for="news", elapsed_s=float(second), still_s=float(second))
+        report.progress(seen)
+    told = capsys.readouterr().err.splitlines()
+    assert [line.split()[0] for line in told] == ["0", "30", "60", "90"]
