@@ -10,6 +10,7 @@ from advisor.kv.parallel import pipeline_slices
 from advisor.model.spec import AttentionCache, LayerCache, MlaCache, ModelSpec, StateCache
 from advisor.overhead_constants import EncoderShape
 from advisor.overhead_inputs import OverheadInputs
+from advisor.towers import is_multimodal_off
 
 _VOCAB_PADDING = 64  # model_executor/layers/vocab_parallel_embedding.py DEFAULT_VOCAB_PADDING_SIZE
 _MLA_HEAD_SIZE = 192  # query width per head (128 + 64), where only the latent is known
@@ -122,14 +123,6 @@ def _state_width(sizes: dict[str, int]) -> int:
         return 2 * keys + 2 * sizes["head_v_dim"] * sizes["num_v_heads"]
     inner = sizes.get("intermediate_size") or sizes.get("num_heads", 0) * sizes.get("head_dim", 0)
     return 2 * inner + 2 * sizes.get("n_groups", 0) * sizes.get("state_size", 0)
-
-
-def is_multimodal_off(pinned: dict[str, Any]) -> bool:
-    """Whether the pins switch vision and audio off: their towers are then not even built."""
-    if pinned.get("language_model_only"):
-        return True
-    limits = pinned.get("limit_mm_per_prompt")
-    return isinstance(limits, dict) and bool(limits) and all(limit == 0 for limit in limits.values())
 
 
 def _pinned_sizes(model: ModelSpec, engine: Engine) -> tuple[int, ...] | None:

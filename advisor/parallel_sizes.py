@@ -11,10 +11,12 @@ from typing import Any
 from advisor.errors import EngineRefuses
 from advisor.model.interfaces import NO_STAGES
 from advisor.model.spec import ModelSpec
+from advisor.towers import tower_refused
 from advisor.versions import Version
 
 # their last stage ties its output head to an embedding that only the first stage has
 _TIES_ACROSS = frozenset({"FalconH1ForCausalLM", "Ernie4_5_MoeForCausalLM"})
+TOWER_HINT = "set mm_encoder_tp_mode: data, which copies the tower, or a tensor_parallel_size that divides its heads"
 _DCP_SOURCE = "vLLM config/parallel.py and config/model.py: decode_context_parallel_size"
 
 
@@ -28,6 +30,13 @@ def parallel_sizes(model: ModelSpec, version: Version, pins: dict[str, Any]) -> 
             f"{model.num_heads} attention heads do not divide over tensor_parallel_size {tp}",
             hint="choose a tensor_parallel_size that divides the attention heads, or use pipeline parallelism",
             source="vLLM config/model.py: verify_with_parallel_config",
+        )
+    if why := tower_refused(model, tp, pins):
+        raise EngineRefuses(
+            "tp-tower",
+            why,
+            hint=TOWER_HINT,
+            source="vLLM distributed/utils.py: divide",
         )
     if pp > 1 and (why := stages_refused(model, version)):
         raise EngineRefuses(

@@ -13,8 +13,9 @@ from advisor.ledger_lines import lora_line, mtp_line
 from advisor.measured import Measurement, with_measured
 from advisor.model.spec import ModelSpec
 from advisor.overhead_constants import OverheadConstants
-from advisor.overhead_facts import encoder_shape, is_multimodal_off, overhead_inputs
+from advisor.overhead_facts import encoder_shape, overhead_inputs
 from advisor.overheads import Overheads, overheads
+from advisor.towers import is_multimodal_off
 from advisor.weights import WeightCount, weight_bytes
 from advisor.workload import ModelRef
 

@@ -16,6 +16,7 @@ from advisor.model.spec import ModelSpec, StateCache
 _VOCAB_PADDING = 64
 _GROUPED = frozenset({"awq", "awq_marlin", "gptq", "gptq_marlin"})
 _WORLD_LIMIT = 64
+_COPIES_NO_HEADS = frozenset({"Param2MoEForCausalLM"})
 # whose classes refuse more ranks than experts
 _AS_MANY_EXPERTS = (
     *("Cohere2Moe", "Ernie4_5_Moe", "ExaoneMo", "HYV3", "Laguna", "Lfm2Moe", "MiMoV2", "MiniMaxM2"),
@@ -53,7 +54,10 @@ def _heads(model: ModelSpec, tp: int) -> Found:
         text = f"{model.num_heads} attention heads do not divide over tensor_parallel_size {tp}"
         found.append(("tp-heads", text, "vLLM config/model.py: verify_with_parallel_config"))
     heads = 0 if model.uses_mla else model.num_kv_heads
-    if heads and heads % tp and tp % heads:
+    if heads and heads % tp and model.architecture in _COPIES_NO_HEADS:
+        text = f"{heads} key/value heads do not divide over tensor_parallel_size {tp}, and this model copies none"
+        found.append(("tp-kv-heads", text, "vLLM model_executor/models/param2moe.py"))
+    elif heads and heads % tp and tp % heads:
         text = f"{heads} key/value heads neither divide over tensor_parallel_size {tp} nor into it"
         found.append(("tp-kv-heads", text, "vLLM model_executor/layers/linear.py: QKVParallelLinear"))
     return found

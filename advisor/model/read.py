@@ -23,6 +23,10 @@ _POOLING_SUFFIXES = (
 )
 # left vLLM's registry, but load through its Transformers backend (asked of 0.32)
 _STILL_RUNS = frozenset({"PersimmonForCausalLM", "Dots1ForCausalLM"})
+_DIVIDED_TOWERS = (
+    *("Llava", "Mistral3For", "Pixtral", "Qwen2VL", "Qwen2_5_VL", "Qwen2_5Omni", "Qwen3VL", "Qwen3_5"),
+    *("Gemma3For", "PaliGemma", "KimiVL"),
+)
 _MM_PREFIX_TYPES = frozenset({"bagel", "gemma3", "molmo2", "moondream3", "paligemma"})
 
 
@@ -88,6 +92,7 @@ def read_model(facts: ModelFacts, version: Version) -> ModelSpec:
         ),
         moe_intermediate_size=_width(cfg, "moe_intermediate_size", "expert_intermediate_size"),
         is_multimodal=multimodal,
+        tower_heads=_tower_heads(name, cfg) if multimodal else None,
         is_encoder_decoder=entry.encoder_decoder,
         is_pooling=pooling,
         has_sinks=entry.sinks,
@@ -137,6 +142,16 @@ def _releases(name: str, cfg: ConfigView) -> tuple[tuple[int, int, int] | None, 
     if name == "NemotronHForCausalLM" and cfg.count("n_routed_experts", "num_experts"):
         first = (0, 11, 0)
     return first, gone
+
+
+def _tower_heads(name: str, cfg: ConfigView) -> int | None:
+    """Heads of the vision tower, for the families whose tower is divided over tensor-parallel ranks."""
+    if not name.startswith(_DIVIDED_TOWERS):
+        return None
+    nested = cfg.root.get("thinker_config")
+    tower = (nested if isinstance(nested, dict) else cfg.root).get("vision_config")
+    stated = (tower.get("num_heads") or tower.get("num_attention_heads")) if isinstance(tower, dict) else None
+    return stated if isinstance(stated, int) and not isinstance(stated, bool) and stated > 0 else None
 
 
 def _width(cfg: ConfigView, *keys: str) -> int | None:

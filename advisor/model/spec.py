@@ -122,6 +122,7 @@ class ModelSpec(msgspec.Struct, frozen=True, kw_only=True):
     is_sparse_mla: bool = False
     packs_pages: bool = False  # pages of several sizes side by side in one block (DeepSeek-V4)
     is_multimodal: bool = False
+    tower_heads: int | None = None  # heads of a vision tower that tensor parallel divides
     is_hybrid: bool = False  # has state layers beside attention
     is_attention_free: bool = False
     is_encoder_decoder: bool = False

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from advisor.parallel_sizes import stages_refused
+from advisor.parallel_sizes import TOWER_HINT, stages_refused
 from advisor.rules.table import Hit, InputRule, Planned, PlanRule
 from advisor.sizing import Problem
 from advisor.tensor_parallel import allowed_tp, tp_problems
+from advisor.towers import tower_refused
 
 _SHOWN_SIZES = 16
 _HALF = 0.5  # a share that another engine of the same size can match
@@ -29,6 +30,11 @@ def _divides(code: str) -> InputRule:
     return InputRule(
         code=code, severity="error", check=check, consequence="invalid", source="vLLM distributed/utils.py: divide"
     )
+
+
+def _tower(problem: Problem) -> Hit | None:
+    why = tower_refused(problem.model, _pinned_tp(problem), problem.pins)
+    return Hit(why, TOWER_HINT) if why else None
 
 
 def _stages_refused(problem: Problem) -> Hit | None:
@@ -152,6 +158,13 @@ def _pipeline_stages(planned: Planned) -> Hit | None:
 
 
 INPUTS = (
+    InputRule(
+        code="tp-tower",
+        severity="error",
+        check=_tower,
+        consequence="invalid",
+        source="vLLM distributed/utils.py: divide",
+    ),
     InputRule(
         code="pp-architecture",
         severity="error",

@@ -57,6 +57,20 @@ CASES = (
         s.h100(8),
     ),
     Case("tp-vocab", pins(tensor_parallel_size=7), pins(tensor_parallel_size=2), s.LLAMA, s.h100(8)),
+    Case(
+        "tp-tower",
+        pins(tensor_parallel_size=32),
+        pins(tensor_parallel_size=32, mm_encoder_tp_mode="data"),
+        "Qwen/Qwen3-VL-8B-Instruct",
+        s.h100(32),
+    ),
+    Case(
+        "tp-tower",
+        pins(tensor_parallel_size=32),
+        pins(tensor_parallel_size=32, limit_mm_per_prompt={"image": 0, "video": 0}),
+        "Qwen/Qwen3-VL-8B-Instruct",
+        s.h100(32),
+    ),
     Case("tp-state", pins(tensor_parallel_size=3), pins(tensor_parallel_size=2), s.HYBRID, s.h100(8)),
     Case(
         "kv-fp8-capability",
@@ -96,6 +110,7 @@ CASES = (
         s.h100(),
         s.gpu("B200", 178, cap=(10, 0)),
     ),
+    Case("quantization-undescribed", pins(quantization="awq"), pins(quantization="fp8")),
     Case("quantized-while-loading", pins(quantization="fp8"), pins()),
     Case("load-beyond-model", {"prompt": 9000}, {"prompt": 7000}, "meta-llama/Meta-Llama-3-8B"),
     Case("p95-beyond-max-model-len", pins(max_model_len=2000), pins(max_model_len=4000)),
