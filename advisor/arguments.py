@@ -7,6 +7,7 @@ that decide memory, parallelism and scheduling; the others pass as they are.
 from __future__ import annotations
 
 import difflib
+import json
 import math
 import re
 from typing import Any
@@ -15,6 +16,7 @@ import msgspec
 
 from advisor.argument_table import ARGUMENT_RELEASES
 from advisor.kv.dtypes import ALL_DTYPES
+from advisor.quantization_names import names_of
 from advisor.versions import Version
 
 
@@ -61,6 +63,7 @@ _SWITCHES = frozenset(
         "disable_hybrid_kv_cache_manager", "enable_lora", "trust_remote_code", "disable_sliding_window",
     }
 )  # fmt: skip
+_MAPPINGS = frozenset({"speculative_config", "hf_overrides", "kv_transfer_config"})
 _WORDS = frozenset({"kv_cache_dtype", "dtype", "quantization", "load_format", "attention_backend", "mamba_cache_mode"})
 _SCALES = {"k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 _CACHE_DTYPE_SINCE: dict[str, tuple[int, ...]] = {
@@ -75,7 +78,24 @@ _MOST = 1 << 50
 
 def normalise(pins: dict[str, Any]) -> dict[str, Any]:
     """Pins with sizes written for people ("32k", "8G") as numbers, as vLLM's own parser reads them."""
-    return {name: human_integer(value) if name in _HUMAN else value for name, value in pins.items()}
+    return {name: _plain(name, value) for name, value in pins.items()}
+
+
+def _plain(name: str, value: Any) -> Any:
+    if name in _HUMAN:
+        return human_integer(value)
+    return _mapping(value) if name in _MAPPINGS else value
+
+
+def _mapping(value: Any) -> Any:
+    """JSON text as the mapping it is, as on the command line; anything else, and what is none, comes back as it is."""
+    if not isinstance(value, str):
+        return value
+    try:
+        read = json.loads(value)
+    except ValueError:
+        return value
+    return read if isinstance(read, dict) else value
 
 
 def human_integer(value: Any) -> Any:
@@ -93,7 +113,7 @@ def check_pins(pins: dict[str, Any], version: Version) -> tuple[Violation, ...]:
     """Every pin that this release does not have, or whose value it cannot take."""
     found = []
     for name, value in pins.items():
-        if name in ("vllm_version", "model"):
+        if name == "vllm_version":
             continue
         problem = _existence(name, version) or _value(name, value, version)
         if problem is not None:
@@ -103,6 +123,9 @@ def check_pins(pins: dict[str, Any], version: Version) -> tuple[Violation, ...]:
 
 def _existence(name: str, version: Version) -> Violation | None:
     releases = ARGUMENT_RELEASES.get(name)
+    positive = name.removeprefix("no_")
+    if positive != name and positive in _SWITCHES:
+        return _wrong(name, True, f"{positive}: false")
     if releases is None:
         close = difflib.get_close_matches(name, [*ARGUMENT_RELEASES, *_REPLACED], n=1, cutoff=0.7)
         hint = _REPLACED.get(name) or (f"did you mean {close[0]}?" if close else "see `vllm serve --help`")
@@ -146,11 +169,42 @@ def _value(name: str, value: Any, version: Version) -> Violation | None:
         return _wrong(name, value, "true or false")
     if name == "gpu_memory_utilization":
         return _utilization(value)
+    if name in _MAPPINGS and not isinstance(_mapping(value), dict):
+        return _wrong(name, value, "a mapping, or JSON text of one")
+    if name == "cudagraph_capture_sizes":
+        return _sizes(value)
+    if name == "port" and (isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 1 << 16):
+        return _wrong(name, value, "a port, from 1 to 65535")
+    if name == "model":
+        return _wrong(name, value, "the model under the workload file's own key `model`, and leave this one out")
     if name in _WORDS and not isinstance(value, str):
         return _wrong(name, value, "a word")
     if name == "kv_cache_dtype":
         return _cache_dtype(str(value), version)
+    if name == "quantization":
+        return _quantization(str(value), version)
     return None
+
+
+def _sizes(value: Any) -> Violation | None:
+    is_list = isinstance(value, list) and value
+    if not is_list or not all(isinstance(n, int) and not isinstance(n, bool) and 0 < n <= _MOST for n in value):
+        return _wrong("cudagraph_capture_sizes", value, "a list of batch sizes of 1 or more, such as [1, 2, 4, 8]")
+    return None
+
+
+def _quantization(value: str, version: Version) -> Violation | None:
+    known = names_of(version)
+    if value in known:
+        return None
+    close = difflib.get_close_matches(value, sorted(known), n=1)
+    return Violation(
+        code="quantization-unknown",
+        key="quantization",
+        message=f"{value!r} is not a quantisation of vLLM {version}",
+        hint=f"did you mean {close[0]}?" if close else f"one of {', '.join(sorted(known))}",
+        source="vLLM model_executor/layers/quantization/__init__.py: QuantizationMethods",
+    )
 
 
 def _count(name: str, value: Any) -> Violation | None:

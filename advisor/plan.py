@@ -24,6 +24,7 @@ from advisor.layout_only import groups_of, layout_only
 from advisor.measured import Measurement, find_measurement, key_of
 from advisor.model.read import read_model
 from advisor.overhead_constants import OverheadTable
+from advisor.overrides import with_overrides
 from advisor.plan_types import Finding, Kv, Measured, Memory, Outcome, Plan, Subject
 from advisor.rules.table import Planned, Verdicts, in_order
 from advisor.search import Found, search
@@ -32,6 +33,11 @@ from advisor.steps import is_lossy, met
 from advisor.versions import DEFAULT, NEWEST, OLDEST, Version, parse_version
 from advisor.workload import WorkloadFile
 
+_POOLING = {
+    "runner": ("pooling",),
+    "convert": ("embed", "classify", "reward"),
+    "task": ("embed", "embedding", "classify", "reward", "score"),
+}
 _LEFT_OUT = frozenset({"file", "lines", "plan"})  # where the file lay is no part of the plan
 
 
@@ -62,6 +68,8 @@ def make_plan(
         workload=_echo(workload),
     )
     try:
+        _check_runner(workload.engine)
+        facts = with_overrides(facts, normalise(workload.engine).get("hf_overrides"))
         model = read_model(facts, version)
     except NotUnderstood as unknown:
         return _unknown(blank, unknown)
@@ -88,6 +96,16 @@ def planned_version(workload: WorkloadFile) -> Version:
     return max(version, OLDEST)
 
 
+def _check_runner(pins: dict[str, Any]) -> None:
+    """A pooling server keeps no keys and values from one step to the next. Raises NotUnderstood for one."""
+    for name, values in _POOLING.items():
+        if pins.get(name) in values:
+            raise NotUnderstood(
+                f"is {pins[name]!r}: a pooling model has no KV cache to plan, and requests hold nothing between steps",
+                where=f"engine.{name}", hint="leave it out for a model that generates",
+            )  # fmt: skip
+
+
 def _is_known(workload: WorkloadFile) -> bool:
     stated = workload.engine.get("vllm_version")
     return stated is None or parse_version(str(stated))[:2] <= NEWEST[:2]
@@ -98,11 +116,11 @@ def _problem(
 ) -> tuple[Problem, tuple[Violation, ...]]:
     """The problem with the pins that can be understood, and what is wrong with the others."""
     pins = {name: value for name, value in workload.engine.items() if name != "vllm_version"}
-    violations = check_pins(pins, version)
-    wrong = {v.key for v in violations if v.code in ("argument-value", "kv-dtype-unknown")}
-    pins = normalise({name: value for name, value in pins.items() if name not in wrong and value is not None})
     asked = workload.model.quantization
-    if asked is not None and asked != model.quantization.method and "quantization" not in pins:
+    violations = check_pins(pins if asked is None else {"quantization": asked} | pins, version)
+    wrong = {v.key for v in violations if v.code in ("argument-value", "kv-dtype-unknown", "quantization-unknown")}
+    pins = normalise({name: value for name, value in pins.items() if name not in wrong and value is not None})
+    if asked not in (None, model.quantization.method) and not {"quantization"} & (pins.keys() | wrong):
         pins["quantization"] = asked
     problem = Problem(
         workload=workload,

@@ -131,6 +131,15 @@ def utilization_raised(sized: Sized, share_: float, ceiling: float) -> str:
     )
 
 
+def utilization_for_graphs(sized: Sized) -> str:
+    """Why the share comes down with the batch."""
+    share = sized.engine.gpu_memory_utilization
+    return (
+        f"gpu_memory_utilization goes down to {share:g}: the pool takes what the warm-up no longer does, and what lies "
+        f"outside the budget needs up to {gib(sized.ledger.outside_budget_bytes.high)}."
+    )
+
+
 def utilization_lowered(sized: Sized, ceiling: float) -> str:
     """Row 2, lowered because the default does not start or leaves too little outside the budget."""
     ledger, now = sized.ledger, sized.engine.gpu_memory_utilization

@@ -183,13 +183,30 @@ def _sized_otherwise(sized: Sized) -> bool:
 
 
 def _max_num_seqs(problem: Problem, state: State, _may_lose: bool) -> Move:
-    trial = moved(problem, state, _batch(problem, state.sized))
+    smaller = moved(problem, state, _batch(problem, state.sized))
+    trial = _room_outside(problem, smaller)
     may_shrink = "max_num_batched_tokens" not in problem.pins and not only_length_fails(problem, trial.sized)
     if may_shrink and not met(problem, trial.sized):
         trial = _smaller_batch(problem, trial)
-    names = ("max_num_seqs", "max_num_batched_tokens")
+    names = ("max_num_seqs", "max_num_batched_tokens", "gpu_memory_utilization")
     values = {name: trial.moves[name] for name in names if name in trial.moves and name not in problem.pins}
-    return Move(values, reasons.batch(problem, state.sized, trial.sized))
+    reason = reasons.batch(problem, state.sized, trial.sized)
+    if trial.sized.engine.gpu_memory_utilization != smaller.sized.engine.gpu_memory_utilization:
+        reason += " " + reasons.utilization_for_graphs(trial.sized)
+    return Move(values, reason)
+
+
+def _room_outside(problem: Problem, state: State) -> State:
+    """A share of memory that leaves room outside the budget, where the smaller batch has taken that away: what its
+    warm-up no longer takes goes to the pool, and nothing is left for what is captured after it.
+    """
+    if state.sized.starts is True or "gpu_memory_utilization" in problem.pins or problem.gpu.is_cpu:
+        return state
+    ceiling = safe_utilization(state.sized)
+    if ceiling >= state.sized.engine.gpu_memory_utilization:
+        return state
+    lower = moved(problem, state, {"gpu_memory_utilization": ceiling})
+    return lower if better(problem, lower.sized, state.sized) else state
 
 
 def moved(problem: Problem, state: State, values: dict[str, Any]) -> State:

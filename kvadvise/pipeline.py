@@ -74,6 +74,7 @@ def plan_workload(workload: WorkloadFile, text: WorkloadText) -> Plan:
     from kvadvise.gpus import resolve_gpu
     from kvadvise.sources import resolve_model
 
+    _check_trace(workload, text)
     facts = resolve_model(workload.model, base_dir=text.base_dir, where=_place(workload, "model"))
     if workload.engine.get("lora_modules"):
         from kvadvise.adapters import with_adapters
@@ -129,6 +130,20 @@ def _unusable(seen: LookedUp) -> Finding:
         remedy="delete it; the next `kvadvise launch` or `calibrate` makes it anew",
         source="kvadvise's store of measured starts",
     )
+
+
+def _check_trace(workload: WorkloadFile, text: WorkloadText) -> None:
+    """verify replays the trace and a plan takes the percentiles, but a file that is not there is a slip here too.
+
+    Raises InvalidInput for a trace that is no file.
+    """
+    trace = workload.workload.trace
+    if trace is None or (text.base_dir / trace).is_file() or list((text.base_dir / trace).glob("*.csv")):
+        return
+    raise InvalidInput(
+        f"there is no trace {trace!r} beside the workload", where=_place(workload, "workload.trace"),
+        hint="paths start at the workload file's own directory",
+    )  # fmt: skip
 
 
 def _is_plan(text: WorkloadText) -> bool:

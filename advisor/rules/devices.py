@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from advisor.cache_settings import widens_states
 from advisor.model.dtypes import NO_FLOAT16, normal_dtype
+from advisor.quantization_names import NEEDS_DESCRIPTION
 from advisor.rules.table import Hit, InputRule, Planned, PlanRule
 from advisor.sizing import Problem
 
@@ -111,9 +112,21 @@ def _weights_guessed(problem: Problem) -> Hit | None:
     )
 
 
+def _undescribed(problem: Problem) -> Hit | None:
+    asked = problem.pins.get("quantization")
+    if asked not in NEEDS_DESCRIPTION or problem.model.quantization.method is not None:
+        return None
+    return Hit(
+        f"quantization {asked} is for checkpoints that were quantised that way, and this one's config describes none",
+        "leave quantization out, name a quantised checkpoint as the model, or fp8 to convert this one while loading",
+    )
+
+
 def _online(problem: Problem) -> Hit | None:
     asked = problem.pins.get("quantization")
     if not isinstance(asked, str) or problem.model.quantization.method is not None or asked == "gguf":
+        return None
+    if asked in NEEDS_DESCRIPTION:
         return None
     return Hit(
         f"quantization {asked} converts a 16-bit checkpoint while loading: the peak is the full size of what is being "
@@ -163,6 +176,13 @@ INPUTS = (
     ),
     InputRule(code="gguf", severity="warning", check=_gguf, source="vllm#35987"),
     InputRule(code="weights-estimated", severity="note", check=_weights_guessed, source="config.json"),
+    InputRule(
+        code="quantization-undescribed",
+        severity="error",
+        check=_undescribed,
+        consequence="invalid",
+        source="vLLM model_loader/weight_utils.py: get_quant_config",
+    ),
     InputRule(code="quantized-while-loading", severity="note", check=_online, source="vLLM quantization/online"),
 )
 PLANS = (PlanRule(code="dtype-replaced", severity="warning", check=_bf16_replaced, source="vllm#1157, vllm#9990"),)

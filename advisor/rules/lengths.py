@@ -20,7 +20,7 @@ _SHORT_IN_BLOCKS = 4
 
 def _load_beyond_model(problem: Problem) -> Hit | None:
     needed, longest = problem.longest_tokens, problem.model.max_length
-    if needed <= longest.tokens or problem.pins.get("hf_overrides"):
+    if needed <= longest.tokens:
         return None
     load = problem.workload.workload
     return Hit(
@@ -124,10 +124,13 @@ def _block_waste(planned: Planned) -> Hit | None:
     block = max((g.block_size for g in planned.sized.layout.groups if g.kind != "MambaSpec"), default=0)
     if block * _USABLE_SHARE <= tokens or block <= _SHORT_IN_BLOCKS * 16:
         return None
+    why = "aligned to the model's recurrent state" if planned.sized.layout.has_states else "block_size is pinned"
     return Hit(
-        f"blocks of {block} tokens (aligned to the model's recurrent state) hold one request of {tokens} tokens each: "
+        f"blocks of {block} tokens ({why}) hold one request of {tokens} tokens each: "
         f"{100 * tokens / block:.0f} % of a block is used",
-        "short requests waste such a cache; judge by requests, not by tokens",
+        "short requests waste such a cache; judge by requests, not by tokens"
+        if planned.sized.layout.has_states
+        else "leave block_size out: vLLM's own is small",
     )
 
 
