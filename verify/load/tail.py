@@ -16,7 +16,7 @@ from verify.load.types import Part, Phase, PlannedRequest
 
 FEWEST = 100  # with fewer the p99 and the longest are one request
 MOST = 20_000
-_OPEN_S = 60.0  # an open loop lasts so long at least: a queue that grows has to be seen growing
+_OPEN_S, _FEWEST_OPEN = 60.0, 200  # a queue that grows is seen growing over a minute, or over so many requests
 
 
 def tail(maker: Maker, seed: int) -> Phase | None:
@@ -93,7 +93,7 @@ def _closed(maker: Maker, seed: int) -> Phase | None:
 def _open_count(maker: Maker, rate: float) -> int:
     if maker.load.arrivals is not None and maker.load.arrivals.rates is not None:
         return wanted_count(maker)  # the pieces say how long it lasts
-    return max(wanted_count(maker), min(MOST, int(rate * _OPEN_S)))
+    return max(wanted_count(maker), min(_FEWEST_OPEN, int(rate * _OPEN_S)))
 
 
 def _most(maker: Maker) -> int:

@@ -137,7 +137,8 @@ def test_arrivals_come_at_the_rate() -> None:
     tail = phase(made, "tail")
     times = [r.scheduled_s for r in tail.requests if r.scheduled_s is not None]
     assert times == sorted(times)
-    assert len(times) == 240, "a minute of them: a queue that grows has to be seen growing"
+    assert len(times) == 200, "most of a minute: a queue that grows has to be seen growing"
+    assert len(phase(schedule("requests_per_s: 2"), "tail").requests) == 120
     assert made.figures["rate_per_s"] == pytest.approx(4)
     assert made.figures["gap_cv"] == pytest.approx(1, abs=0.2)
 
@@ -281,7 +282,7 @@ def test_a_small_load_on_a_slow_engine_takes_minutes() -> None:
 def test_ten_thousand_requests_take_a_second() -> None:
     """A generous bound, for slow machines."""
     began = time.process_time()
-    made = schedule("requests_per_s: 160", SLO)
+    made = schedule("arrivals: {process: piecewise, rates: [[0, 160], [60, 0]]}", SLO)
     assert len(phase(made, "tail").requests) == 9600
     assert time.process_time() - began < 3
 
