@@ -151,9 +151,9 @@ def long(maker: Maker) -> Phase | None:
     for, and the longest prompt before a short answer.
     """
     most = maker.limits.max_model_len
-    answer = min(longest(maker.load)[1], most // 2)
-    short = min(answer, _SHORT_ANSWER)
-    if short < 1:
+    answer = min(longest(maker.load)[1], most - 1)
+    short = min(answer, max(1, most // 4), _SHORT_ANSWER)
+    if answer < 1:
         return None
     pairs = [(most - short, short), (most - answer, answer)][: maker.count("long", 2)]
     return closed(

@@ -77,8 +77,7 @@ def figures(phase: Phase | None) -> dict[str, float]:
 def wanted_count(maker: Maker) -> int:
     """Requests that show the strictest objective; in a closed loop the first come all at once and do not count."""
     herd = maker.load.concurrency if maker.load.requests_per_s is None else 0
-    resolve = resolving(maker.workload)
-    return max(FEWEST, resolve + herd if resolve else 0)
+    return max(FEWEST, 2 * herd, resolving(maker.workload) + herd)
 
 
 def _closed(maker: Maker, seed: int) -> Phase | None:

@@ -28,6 +28,7 @@ from verify.load.types import Limits, Pace, Part, Phase, PhaseName, Schedule
 ROOT = Path(__file__).resolve().parents[3]
 LOADS = ("", "requests_per_s: 3", "shared_prefix_tokens: 64")
 LIMITS = Limits(max_model_len=8192, capacity_tokens=100_000, block_size=16)
+SLO = "slo: {ttft_p95_s: 1, tpot_p95_s: 0.05}"
 
 
 def workload(load: str = "", more: str = "") -> Any:
@@ -93,7 +94,7 @@ def test_the_longest_prompt_and_the_longest_answer_fill_the_context_to_the_token
 def test_long_fills_any_context(length: int) -> None:
     made = phase(schedule(limits=msgspec.structs.replace(LIMITS, max_model_len=length)), "long")
     assert {r.prompt_tokens + r.output_tokens for r in made.requests} == {length}
-    assert all(r.prompt_tokens >= r.output_tokens for r in made.requests)
+    assert [r.output_tokens for r in made.requests] == [min(16, length // 4), min(1000, length - 1)]
 
 
 def test_the_peak_is_the_promise_and_writes_the_pool_over() -> None:
@@ -130,6 +131,12 @@ def test_the_tail_has_the_percentiles() -> None:
     prompts = [r.prompt_tokens for r in tail.requests]
     assert len(prompts) == 299 + 8, "so many tell of a p99, and the first eight come all at once"
     assert [nearest_rank(prompts, share) for share in (0.5, 0.95, 1.0)] == [1000, 6000, 7000]
+
+
+def test_a_closed_loop_fills_its_places_more_than_once() -> None:
+    file = workload()
+    file = msgspec.structs.replace(file, workload=msgspec.structs.replace(file.workload, concurrency=128))
+    assert len(phase(make_schedule(file, LIMITS, 0), "tail").requests) == 256
 
 
 def test_arrivals_come_at_the_rate() -> None:
@@ -187,6 +194,25 @@ def test_beyond_the_limit() -> None:
     assert shortened.prompt_tokens <= 8192 < shortened.prompt_tokens + shortened.output_tokens
 
 
+@pytest.mark.parametrize("answer", [1, 2, 9, 40])
+def test_clients_leave_an_answer_before_its_end(answer: int) -> None:
+    file = workload()
+    load = msgspec.structs.replace(file.workload, output_tokens=Lengths(p95=answer))
+    made = make_schedule(msgspec.structs.replace(file, workload=load), LIMITS, 0)
+    assert all((r.cancel_after_tokens or 0) < answer for r in phase(made, "cancel").requests)
+
+
+def test_the_plan_of_a_run_says_what_and_why() -> None:
+    lines = describe(schedule("requests_per_s: 2", SLO, limits=msgspec.structs.replace(LIMITS, max_model_len=7500)))
+    assert lines[0].split()[:4] == ["baseline", "idle", "3", "s"]
+    assert "29 by 8  200 k tok" in lines[4]
+    assert "2 x the pool's 100,000 tokens / 6900 a request = 29" in lines[4]
+    assert any(line.startswith("not sent: ") and "max_model_len 7500" in line for line in lines)
+    assert any("for a server that just meets the objectives" in line for line in lines)
+    assert any(line.startswith("arrivals as drawn: ") for line in lines)
+    assert lines[-1].startswith("seed 0, schedule ")
+
+
 def test_clients_leave_before_and_within_an_answer() -> None:
     leaving = [r.cancel_after_tokens for r in phase(schedule(), "cancel").requests]
     assert 0 in leaving
@@ -228,9 +254,6 @@ def test_the_same_in_every_process() -> None:
         for salt in ("0", "1", "2")
     }  # fmt: skip
     assert said == {schedule("requests_per_s: 2", seed=3).sha256}
-
-
-SLO = "slo: {ttft_p95_s: 1, tpot_p95_s: 0.05}"
 
 
 @pytest.mark.parametrize("load", ["", "requests_per_s: 2"])
