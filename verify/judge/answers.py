@@ -81,7 +81,7 @@ def over_limit_rejected(e: Evidence) -> Check:
         row = broken[0]
         what = row.error or (f"HTTP {row.status}" if row.status is not None else row.outcome)
         return ask.fails(
-            f"{of(len(broken), 'request')} over the limit of {len(rows)} got no clear refusal: {row.outcome}, {what}",
+            f"of {of(len(rows), 'request')} over the limit {len(broken)} got no clear refusal: {row.outcome}, {what}",
             "a request the server cannot serve must get a 4xx that says so",
         )
     if wrong:
@@ -90,7 +90,7 @@ def over_limit_rejected(e: Evidence) -> Check:
         return ask.passes(f"{of(len(rows), 'request')} over the limit were refused, each with a 4xx")
     row = shortened[0]
     reason = (
-        f"{of(len(shortened), 'request')} of {len(rows)} over the limit were answered 200 and cut: request {row.index} "
+        f"of {of(len(rows), 'request')} over the limit {len(shortened)} got a 200 and was cut: request {row.index} "
         f"asked for {row.output_tokens} tokens and got {row.served_output_tokens}, with finish_reason length; a caller "
         "sees a short answer and no error"
     )

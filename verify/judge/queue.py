@@ -162,8 +162,8 @@ def _grows(e: Evidence, grew: Growth, *, is_sure: bool) -> Check:
 def _left(e: Evidence) -> float | None:
     """Requests still running or waiting at the last reading after the load; None where there is none."""
     drain = e.marks.get("drain")
-    if drain is None and e.was_cut_short:
-        return None  # what was broken off is still being taken back
+    if drain is None and e.run.ended != "finished":
+        return None  # what was broken off is still being taken back, or nobody is there to do it
     after = max(e.last_ended_s, drain.began_s if drain is not None else -math.inf)
     for seen, m in reversed(e.readings):
         if seen.at_s < after:

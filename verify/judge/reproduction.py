@@ -8,6 +8,7 @@ from verify.record.types import PhaseMark, RequestRow
 RATE_OFF = 0.05
 REACHED = 0.9  # of the concurrency meant, at the server
 RECORDED_OFF = 0.02  # mean of prompt lengths that a log gave, since templates change (vllm#24937)
+_FEWEST_READINGS = 3  # one may have been taken before the engine's first step
 _TURNED_AWAY = ("rejected", "connect_error", "http_4xx", "http_5xx", "stream_error", "truncated", "client_timeout")
 
 
@@ -107,7 +108,7 @@ def _concurrency(e: Evidence, mark: PhaseMark) -> list[str]:
     if held is not None and held < REACHED * meant:
         return [f"{mark.name}: the client held {held} requests open, {meant} were meant"]
     seen = at_server(e, mark)
-    if seen and max(seen) * e.engines < REACHED * meant:
+    if len(seen) >= _FEWEST_READINGS and max(seen) * e.engines < REACHED * meant:
         return [
             f"{mark.name}: {meant} requests were meant to be in flight and never more than {max(seen):.0f} were at the "
             "server: the client or something between is the limit"

@@ -144,7 +144,7 @@ def _backwards(rows: Sequence[RequestRow]) -> list[str]:
     for row in rows:
         times = [t for t in (row.sent_s, row.first_token_s, row.last_token_s, row.ended_s) if t is not None]
         wrong += any(finite(t) is None for t in times) or times != sorted(times)
-    return [f"the times of {of(wrong, 'request')} run backwards"] if wrong else []
+    return [f"times run backwards in {of(wrong, 'request')}"] if wrong else []
 
 
 Bounds = Callable[[RequestRow], tuple[int, int]]

@@ -67,7 +67,7 @@ def engine_did_not_start(
     said = {key: value for key, value in (diagnosis or {}).items() if key in _DIAGNOSIS}
     code, message = str(said.get("code") or ""), str(said.get("message") or "no reason was found in its log")
     remedy = str(said.get("remedy") or "")
-    reason = f"the engine did not start: {message}"
+    reason = message if code == "unreachable" else f"the engine did not start: {message}"
     run = Run(
         kvadvise_version=kvadvise_version, started_at=started_at, schedule_sha256="", seed=0,
         workload_name=workload_name, planned=planned, served=Served(url=""), rows=(), snapshots=(), marks=(),
@@ -90,8 +90,9 @@ def _not_started(check: Check, reason: str, remedy: str, is_oom: bool) -> Check:
         return msgspec.structs.replace(check, status="fail", reason=reason, remedy=remedy)
     if check.status == "not_applicable":
         return check
-    why = "the engine did not start" if check.id != "no_oom" else "the engine did not start, and not for want of memory"
-    return msgspec.structs.replace(check, status="unknown", reason=why, remedy="", observed=None, interval=None, n=0)
+    return msgspec.structs.replace(
+        check, status="unknown", reason="there was no engine to ask", remedy="", observed=None, interval=None, n=0
+    )
 
 
 def decide(checks: Sequence[Check]) -> tuple[Result, str]:

@@ -317,6 +317,13 @@ CASES: list[Case] = [
         ("up to 30 requests waited, 20 may",),
     ),
     Case(
+        "hung-is-no-queue",
+        "queue_drains",
+        "unknown",
+        "fail",
+        lambda: until(80.2, ended="hung", metric=at(79, running=4.0, waiting=0.0)),
+    ),
+    Case(
         "P81-still-at-work",
         "queue_drains",
         "fail",
