@@ -13,6 +13,7 @@ from advisor.simulation.prefix import GROUPS_MAX, Finder, Hits
 from advisor.simulation.rules import Rules
 from advisor.simulation.state import Live, StateAt
 from advisor.simulation.tables import AlignedStateTable, Table, make_table
+from advisor.simulation.texts import Texts
 
 
 class Memory:
@@ -28,6 +29,8 @@ class Memory:
         _check(rules, self.alignment)
         self.tables = [make_table(i, g, rules, self.pool, self.alignment) for i, g in enumerate(rules.groups)]
         self.aligned_states = [t for t in self.tables if isinstance(t, AlignedStateTable)]
+        self.texts = Texts()
+        self.whole_sizes = [g.block_size for g in rules.groups if g.kind in ("full", "latent")]
         self.finder = Finder(self.tables, self.pool, self.alignment)
         self.gate = rules.reserve_full_prompt and rules.behaviour.full_prompt_gate
         self.watermark_blocks = rules.watermark_blocks
@@ -48,6 +51,20 @@ class Memory:
     def waits_for_state(self) -> bool:
         """Whether the last refusal was for a state that is written in this very step."""
         return any(table.too_early for table in self.aligned_states)
+
+    def hopeless(self, live: Live, *, beside: bool) -> bool:
+        """Whether the gate refuses a waiting request whatever the cache holds of it: told without looking it up.
+
+        A cached block that nobody else uses is a free block, so using it saves nothing; only text that another
+        request has may be in use.
+        """
+        if not self.gate:
+            return False
+        shared = self.texts.shared_end(live.segments) if self.caching else 0
+        need = self.watermark_blocks if beside else 0
+        for size in self.whole_sizes:
+            need += max(-(-live.tokens // size) - shared // size, 0)
+        return need > self.pool.free
 
     def find(self, live: Live) -> tuple[Hits | None, int]:
         """The cached prefix of a waiting request: its blocks in every group, and its length."""
@@ -89,6 +106,8 @@ class Memory:
                 if need > self.pool.free:
                     return False
                 single.extend(live, total)
+            if self.caching and min(total, known) // single.block_size > live.cached[0]:
+                single.publish(live, min(total, known), ())
         else:
             settled = computed - in_flight if self.settled_only else computed
             for table in self.tables:
@@ -100,7 +119,7 @@ class Memory:
                 return False
             for table in self.tables:
                 table.extend(live, total)
-        self.publish(live, min(total, known))
+            self.publish(live, min(total, known))
         return True
 
     def publish(self, live: Live, tokens: int) -> None:

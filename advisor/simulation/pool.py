@@ -59,21 +59,17 @@ class BlockPool:
         return taken
 
     def _evict_oldest(self) -> int:
+        """The block that was freed first, without its content."""
         block, _ = self.lru.popitem(last=False)
-        if self.key[block]:
-            self.forget(block)
-        return block
-
-    def forget(self, block: int) -> None:
-        """Take a block's content out of the cache."""
         key = self.key[block]
-        self.key[block] = 0
-        holders = self.cached[key]
-        if isinstance(holders, dict):
-            del holders[block]
-            if holders:
-                return
-        del self.cached[key]
+        if key:
+            self.key[block] = 0
+            holders = self.cached.pop(key)
+            if isinstance(holders, dict):
+                del holders[block]
+                if holders:
+                    self.cached[key] = holders
+        return block
 
     def find(self, key: int) -> int:
         """A block that holds this content (the one that has held it longest), or 0."""
@@ -94,6 +90,15 @@ class BlockPool:
                 holders[block] = None
             else:
                 cached[key] = {holders: None, block: None}
+
+    def remember_one(self, key: int, block: int) -> None:
+        """The same for one block that has no content yet."""
+        holders = self.cached.get(key)
+        if holders is None and not self.key[block]:
+            self.key[block] = key
+            self.cached[key] = block
+        else:
+            self.remember((key,), (block,))
 
     def evictable(self, blocks: Iterable[int]) -> int:
         """How many of these are in the free queue: using them takes as many free blocks."""

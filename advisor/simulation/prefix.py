@@ -87,8 +87,12 @@ class Finder:
     ) -> tuple[Hits, int]:
         size = rule.block_size
         own: Hits = [[0] * start for _ in groups]
-        for i in range(start, longest // size):
-            blocks = self._at(groups, segments, (i + 1) * size)
+        find, first = self.pool.find, groups[0]
+        for position in range((start + 1) * size, longest + 1, size):
+            block = find(key_at(segments, position, first))
+            if not block:
+                break
+            blocks = self._at(groups, segments, position) if len(groups) > 1 else (block,)
             if blocks is None:
                 break
             for mine, block in zip(own, blocks, strict=True):

@@ -288,6 +288,8 @@ class Scheduler:
         memory, rules = self.memory, self.rules
         while budget > 0 and len(self.waiting) and len(self.running) < rules.max_running:
             live = self.waiting.head()
+            if memory.hopeless(live, beside=bool(self.running)):
+                break
             hits, found = memory.find(live)
             rest = live.tokens - found
             if not rules.chunked_prefill and (min(rest, limit) if limit else rest) > budget:

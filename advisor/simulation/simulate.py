@@ -12,7 +12,6 @@ from advisor.simulation.results import Outcome, RequestOutcome, Simulation, Stre
 from advisor.simulation.rules import Rules
 from advisor.simulation.scheduler import Scheduler
 from advisor.simulation.state import Live
-from advisor.simulation.texts import Texts
 
 Watch = Callable[[int, Scheduler, int], None]  # called with (step, scheduler, tokens) after each step's decisions
 
@@ -37,7 +36,6 @@ class _Play:
         self.watch = watch
         self.last = last
         self.scheduler = Scheduler(rules)
-        self.texts = Texts()
         self.lives: dict[int, Live] = {}
         self.outcomes: dict[int, Outcome] = {}
         self.stretches: list[Stretch] = []
@@ -117,7 +115,9 @@ class _Play:
         limit = min(prompt + request.output_tokens, self.rules.max_model_len)
         live = Live(index, prompt, limit, request.priority, request.arrival_step)
         if self.rules.prefix_caching:
-            live.segments = self.texts.segments(request.prompt, request.output_text or f"answer {index}")
+            live.segments = self.scheduler.memory.texts.segments(
+                request.prompt, request.output_text or f"answer {index}"
+            )
         self.lives[index] = live
         self.scheduler.add(live)
 

@@ -75,25 +75,24 @@ class Table:
         del first, last, boundaries
         return None
 
-    def publish(self, live: Live, tokens: int, boundaries: Sequence[int]) -> Sequence[int]:
-        """Put the full blocks of these tokens into the prefix cache; returns their keys."""
+    def publish(self, live: Live, tokens: int, boundaries: Sequence[int]) -> None:
+        """Put the full blocks of these tokens into the prefix cache."""
         g, first, last = self.index, live.cached[self.index], tokens // self.block_size
         if first >= last:
-            return ()
+            return
         live.cached[g] = last
         kept = self.kept(first, last, boundaries)
         table = live.tables[g]
-        if kept is None:
+        if kept is None and last == first + 1 and table[first]:
+            key = key_at(live.segments, last * self.block_size, g)
+            self.pool.remember_one(key, table[first])
+        elif kept is None:
             keys = block_keys(live.segments, first, last, self.block_size, g)
             self.pool.remember(keys, table[first:last])
-            return keys
-        keys = []
-        for i in kept:
-            if table[i]:
-                key = block_keys(live.segments, i, i + 1, self.block_size, g)
-                self.pool.remember(key, (table[i],))
-                keys += key
-        return keys
+        else:
+            for i in kept:
+                if table[i]:
+                    self.pool.remember_one(key_at(live.segments, (i + 1) * self.block_size, g), table[i])
 
     def release(self, live: Live) -> None:
         """Give everything back, the end first."""
@@ -279,14 +278,13 @@ class AlignedStateTable(StateTable):
                 found.add(block)
         return sorted(found)
 
-    def publish(self, live: Live, tokens: int, boundaries: Sequence[int]) -> Sequence[int]:
+    def publish(self, live: Live, tokens: int, boundaries: Sequence[int]) -> None:
         """The same, and remember what cannot be read before the next step."""
         first, last = live.cached[self.index], tokens // self.block_size
-        keys = super().publish(live, tokens, boundaries)
+        super().publish(live, tokens, boundaries)
         if first < last:
             own = (self.pool.key[b] for b in live.tables[self.index][first:last] if b)
             self.this_step.update(key for key in own if key)
-        return keys
 
     def release(self, live: Live) -> None:
         """Give everything back and forget where the states were."""

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 POSITION_BITS = 24  # up to 16 Mi tokens a request
 GROUP_BITS = 8
+POSITION_MAX = (1 << POSITION_BITS) - 1
 _STEP = 1 << GROUP_BITS
 
 Segment = tuple[int, int]  # (end position, node); the first begins at 0
@@ -20,18 +21,34 @@ class Texts:
 
     def __init__(self) -> None:
         self._nodes: dict[tuple[int, int, str], int] = {}
+        self._users: list[int] = [0]  # by node
 
     def segments(self, parts: Sequence[tuple[str, int]], output_text: str) -> tuple[Segment, ...]:
         """A request's text: its prompt's parts, then what it generates, without an end."""
-        nodes, at, node = self._nodes, 0, 0
+        at, node = 0, 0
         found = []
         for text, tokens in parts:
-            node = nodes.setdefault((node, at, text), len(nodes) + 1)
+            node = self._node(node, at, text)
             at += tokens
             found.append((at, node))
-        node = nodes.setdefault((node, at, output_text), len(nodes) + 1)
-        found.append(((1 << POSITION_BITS) - 1, node))
+        found.append((POSITION_MAX, self._node(node, at, output_text)))
         return tuple(found)
+
+    def _node(self, before: int, at: int, text: str) -> int:
+        node = self._nodes.setdefault((before, at, text), len(self._users))
+        if node == len(self._users):
+            self._users.append(0)
+        self._users[node] += 1
+        return node
+
+    def shared_end(self, segments: Sequence[Segment]) -> int:
+        """The position up to which some other request may have the same text."""
+        end = 0
+        for upto, node in segments:
+            if self._users[node] < 2:
+                break
+            end = upto
+        return end
 
 
 def block_keys(segments: Sequence[Segment], first: int, last: int, block_size: int, group: int) -> list[int]:

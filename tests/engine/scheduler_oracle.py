@@ -167,9 +167,9 @@ class Run:
         return ModelRunnerOutput(ids, {name: i for i, name in enumerate(ids)}, tokens)
 
     def settle(self) -> None:
-        start = time.perf_counter()
+        start = time.process_time()
         outputs = self.scheduler.update_from_output(*self.inflight.popleft())
-        self.seconds += time.perf_counter() - start
+        self.seconds += time.process_time() - start
         for core in outputs.values():
             if core.scheduler_stats is not None:
                 stats = core.scheduler_stats.prefix_cache_stats
@@ -179,9 +179,9 @@ class Run:
     def step(self, number: int, quiet: bool) -> tuple[int, list]:
         """Schedule once; returns how many tokens, and the row that tests compare."""
         s = self.scheduler
-        start = time.perf_counter()
+        start = time.process_time()
         scheduled = s.schedule()
-        self.seconds += time.perf_counter() - start
+        self.seconds += time.process_time() - start
         self.inflight.append((scheduled, self.output(scheduled)))
         row = []
         if not quiet:
