@@ -76,10 +76,12 @@ def _cost(said: StartupFacts, plan: Plan, held: int | None, *, source: str) -> t
     from datetime import UTC, datetime
 
     from advisor.errors import InvalidInput
-    from launch.measured import measurement, observed_key
+    from launch.measured import measurement, observed_key, other_gpu
 
     if plan.measured is None:
         return None, "the plan does not say under which key; plan it anew"
+    if plan.memory is not None and (other := other_gpu(said, plan.memory.total_bytes.value)):
+        return None, f"{other} as planned"
     key = observed_key(plan.measured.key, said)
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     try:

@@ -11,13 +11,14 @@ from typing import Any
 import msgspec
 
 from advisor.errors import InvalidInput
-from advisor.measured import PARTS, ROUNDING_BYTES, MeasuredKey, Measurement, Span
+from advisor.measured import PARTS, ROUNDING_BYTES, MeasuredKey, Measurement, Span, costly_settings
 from advisor.units import GIB
 from advisor.versions import Version
 from launch.startup_facts import Ranged, StartupFacts
 
 _ESTIMATE_IN_PEAK = Version(0, 27, 0)  # v1/worker/gpu_worker.py: peak_activation_memory includes the applied estimate
 _KEPT_SOURCES = 8
+_SAME_GPU = 0.04  # of its memory: what the driver keeps back differs a little
 
 
 def measurement(
@@ -52,16 +53,29 @@ def _hint(facts: StartupFacts) -> str:
 
 
 def observed_key(planned: MeasuredKey, facts: StartupFacts) -> MeasuredKey:
-    """The key a plan's start really had: what the engine says of release, batch, ranks and graphs wins."""
+    """The key a plan's start really had: what the engine says of release, batch, ranks, graphs and settings wins."""
     seen = {
         "vllm_version": str(facts.release) if facts.release is not None else None,
         "tensor_parallel_size": facts.tensor_parallel_size,
         "pipeline_parallel_size": facts.pipeline_parallel_size,
         "max_num_batched_tokens": facts.max_num_batched_tokens,
         "max_num_seqs": facts.max_num_seqs,
-        "cuda_graphs": False if facts.enforce_eager or facts.device == "CPU" else None,
+        "cuda_graphs": False
+        if facts.device == "CPU"
+        else None
+        if facts.enforce_eager is None
+        else not facts.enforce_eager,
+        "settings": costly_settings(facts.args or {}) | planned.settings,
     }
     return msgspec.structs.replace(planned, **{name: value for name, value in seen.items() if value is not None})
+
+
+def other_gpu(facts: StartupFacts, total_bytes: int) -> str:
+    """How a log contradicts that its GPU has so much memory; empty where it does not."""
+    total = facts.total_gib
+    if total is None or abs(total.high * GIB - total_bytes) <= _SAME_GPU * total_bytes:
+        return ""
+    return f"the log is of a GPU with {total.high:.2f} GiB, not {total_bytes / GIB:.2f} GiB"
 
 
 def process_span(held_bytes: int, weights_bytes: int, pool_bytes: int) -> Span | None:

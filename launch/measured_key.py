@@ -14,14 +14,13 @@ from advisor.errors import InvalidInput
 from advisor.gpu import Gpu
 from advisor.measured import MeasuredKey, key_of
 from advisor.model.spec import ModelSpec
-from advisor.units import GIB
 from advisor.versions import NEWEST, Version, parse_version
+from launch.measured import other_gpu
 from launch.startup_facts import StartupFacts
 
 _DECIDES = ("tensor_parallel_size", "max_num_batched_tokens", "max_num_seqs")
 _READ = (*_DECIDES, "pipeline_parallel_size", "data_parallel_size", "max_model_len", "enforce_eager", "dtype")
 _FALLBACK = "Transformers"  # vLLM's own backend for architectures it has no code for
-_SAME_GPU = 0.04  # of its memory
 
 
 def key_from_log(facts: StartupFacts, model: ModelSpec, gpu: Gpu, supplied: Mapping[str, Any]) -> MeasuredKey:
@@ -55,7 +54,7 @@ def release_of(facts: StartupFacts, supplied: Mapping[str, Any]) -> Version | No
 def missing_parts(facts: StartupFacts, supplied: Mapping[str, Any]) -> list[str]:
     """Parts of the key that neither the log nor anybody else says."""
     missing = ["vllm_version"] if release_of(facts, supplied) is None else []
-    if facts.args is None:
+    if facts.args is None or facts.args_partial:
         missing += [name for name in _DECIDES if getattr(facts, name) is None and supplied.get(name) is None]
     return missing
 
@@ -69,9 +68,6 @@ def _check_same(facts: StartupFacts, model: ModelSpec, gpu: Gpu) -> None:
     is_cpu = facts.device == "CPU"
     if facts.device is not None and is_cpu != gpu.is_cpu:
         raise InvalidInput(f"the log is of a {facts.device}, not of {gpu.name}", hint="name the device it ran on")
-    total = facts.total_gib
-    if total is not None and abs(total.high * GIB - gpu.total_bytes.value) > _SAME_GPU * gpu.total_bytes.value:
-        raise InvalidInput(
-            f"the log is of a GPU with {total.high:.2f} GiB, {gpu.name} has {gpu.total_bytes.value / GIB:.2f} GiB",
-            hint="name the GPU it ran on",
-        )
+    other = other_gpu(facts, gpu.total_bytes.value)
+    if other:
+        raise InvalidInput(f"{other} as a {gpu.name} has", hint="name the GPU it ran on")

@@ -39,6 +39,7 @@ class StartupFacts(msgspec.Struct, frozen=True, kw_only=True):
     quantization: str | None = None
     kv_cache_dtype: str | None = None
     args: dict[str, Any] | None = None  # "non-default args"
+    args_partial: bool | None = None  # true where some of them could not be read
     runner: int | None = None  # 2 where the second model runner says so
     attention_backend: str | None = None
     kv_cache_layout: str | None = None

@@ -105,18 +105,24 @@ def _read_arguments(text: str, single: dict[str, Any]) -> None:
     if match is None or single.get("args") is not None:
         return
     if match[1].startswith("{"):
-        single["args"] = _literal(match[1])
+        whole = _whole_literal(match[1])
+        single["args"] = _entries(whole if whole is not None else {m[1]: _plain(m) for m in _SIMPLE.finditer(match[1])})
+        single["args_partial"] = True if whole is None else None
     elif match[1].startswith("Namespace("):
-        single["args"] = _namespace(match[1])
+        single["args"], single["args_partial"] = _namespace(match[1]), True
 
 
-def _literal(text: str) -> dict[str, Any] | None:
-    """A printed dict; where it holds what is no literal, its plain entries."""
+def _whole_literal(text: str) -> dict[Any, Any] | None:
+    """A printed dict; None where it holds what is no literal."""
     try:
         value = ast.literal_eval(text)
     except (ValueError, SyntaxError, MemoryError, RecursionError, TypeError):
-        value = {m[1]: _plain(m) for m in _SIMPLE.finditer(text)}
-    return {k: v for k, v in value.items() if isinstance(k, str)} if isinstance(value, dict) and value else None
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _entries(value: dict[Any, Any]) -> dict[str, Any] | None:
+    return {k: v for k, v in value.items() if isinstance(k, str)} or None
 
 
 def _namespace(text: str) -> dict[str, Any] | None:

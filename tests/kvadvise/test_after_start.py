@@ -137,6 +137,17 @@ def test_what_a_neighbour_disturbed_is_not_kept(tmp_path: Path, debug_log: Path)
     assert keep_cost(started) is None
 
 
+def test_a_start_on_another_gpu_is_not_kept_for_this_one(tmp_path: Path, debug_log: Path) -> None:
+    made = plan(WORK | {"gpu": {"name": "H200"}})
+    text = debug_log.read_text(encoding="utf-8")
+    summary = (DIRECTORY / "healthy-0.29.0.log").read_text(encoding="utf-8")
+    said = next(line for line in summary.splitlines() if "Actual usage is" in line)
+    debug_log.write_text(f"{text}{said}\n", encoding="utf-8")
+    started = looked_at(made, debug_log, tmp_path)
+    assert started.cost is None
+    assert "the log is of a GPU with 79.19 GiB, not 139." in started.not_measured
+
+
 def test_a_log_that_tells_no_cost_keeps_nothing(tmp_path: Path, store: Path) -> None:
     recorded = tmp_path / "recorded.log"
     recorded.write_text("", encoding="utf-8")

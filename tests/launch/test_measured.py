@@ -116,6 +116,23 @@ def test_what_the_engine_says_of_itself_makes_the_key() -> None:
         cuda_graphs=False,
     )  # fmt: skip
     assert observed_key(KEY, StartupFacts()) == KEY
+    assert observed_key(KEY, StartupFacts(device="CPU", enforce_eager=False)).cuda_graphs is False
+    eager = msgspec.structs.replace(KEY, cuda_graphs=False, settings={"max_lora_rank": 16})
+    with_lora = StartupFacts(enforce_eager=False, args={"enable_lora": True, "max_lora_rank": 8, "seed": 1})
+    assert observed_key(eager, with_lora).cuda_graphs is True
+    assert observed_key(eager, with_lora).settings == {"enable_lora": True, "max_lora_rank": 16}
+
+
+def test_arguments_that_cannot_be_read_whole_are_not_taken_for_all() -> None:
+    line = (
+        "INFO 01-01 00:00:00 [a.py:1] non-default args: {'model': 'm', 'tensor_parallel_size': 2, 'x': <object at 1>}"
+    )
+    facts = read_startup([line])
+    assert (facts.args, facts.args_partial) == ({"model": "m", "tensor_parallel_size": 2}, True)
+    assert missing_parts(facts, {"vllm_version": "0.20.0"}) == ["max_num_batched_tokens", "max_num_seqs"]
+    whole = read_startup([line.replace("<object at 1>", "{'a': 1}")])
+    assert whole.args_partial is None
+    assert missing_parts(whole, {"vllm_version": "0.20.0"}) == []
 
 
 # The key from a log alone: what it says, what is given beside it, vLLM's own defaults.
@@ -168,7 +185,12 @@ def test_a_log_that_leaves_the_key_open_says_everything_that_is_missing() -> Non
     [
         ("healthy-0.16.0", H100, "meta-llama/Llama-3.1-8B-Instruct", "is of a Qwen3ForCausalLM"),
         ("healthy-0.32.0-cpu", H100, "meta-llama/Llama-3.1-8B-Instruct", "is of a CPU, not of H100"),
-        ("healthy-0.10.2-hybrid-tp2", H100, plan_samples.HYBRID, "a GPU with 139.81 GiB, H100 80GB has 79.18 GiB"),
+        (
+            "healthy-0.10.2-hybrid-tp2",
+            H100,
+            plan_samples.HYBRID,
+            "a GPU with 139.81 GiB, not 79.18 GiB as a H100 80GB has",
+        ),
     ],
 )
 def test_a_log_of_something_else_is_refused(name: str, on: Gpu, of: str, why: str) -> None:
