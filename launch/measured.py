@@ -60,14 +60,16 @@ def observed_key(planned: MeasuredKey, facts: StartupFacts) -> MeasuredKey:
         "pipeline_parallel_size": facts.pipeline_parallel_size,
         "max_num_batched_tokens": facts.max_num_batched_tokens,
         "max_num_seqs": facts.max_num_seqs,
-        "cuda_graphs": False
-        if facts.device == "CPU"
-        else None
-        if facts.enforce_eager is None
-        else not facts.enforce_eager,
+        "cuda_graphs": _has_graphs(facts),
         "settings": costly_settings(facts.args or {}) | planned.settings,
     }
     return msgspec.structs.replace(planned, **{name: value for name, value in seen.items() if value is not None})
+
+
+def _has_graphs(facts: StartupFacts) -> bool | None:
+    if facts.device == "CPU":
+        return False
+    return None if facts.enforce_eager is None else not facts.enforce_eager
 
 
 def other_gpu(facts: StartupFacts, total_bytes: int) -> str:
