@@ -9,9 +9,12 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from advisor.estimate import exact
 from advisor.gpu import Gpu
 from advisor.units import GIB
+from kvadvise.gpu_detect import cpu_gpu
 from tests.engine.server import OFFLINE
 
 ORACLE = Path(__file__).with_name("layout_oracle.py")
@@ -38,6 +41,12 @@ def cpu(total_gib: float = 8.0) -> Gpu:
     return Gpu(
         name="CPU", device_name="cpu", vendor="cpu", compute_capability=None, total_bytes=total, free_bytes=total
     )
+
+
+def this_cpu() -> Gpu:
+    """The same with the instructions of this machine's processor, which the backend asks for too."""
+    found = cpu_gpu()
+    return msgspec.structs.replace(cpu(), instructions=found.instructions)
 
 
 def expected(answer: dict[str, Any]) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from advisor.kv.layout import lay_out
 from advisor.model.read import read_model
 from advisor.units import GIB
 from advisor.versions import DEFAULT
-from tests.engine.asking import ask, cpu, expected
+from tests.engine.asking import ask, expected, this_cpu
 from tests.engine.random_cases import draw_case
 from tests.engine.random_models import FAMILIES
 from tests.layouts import Prediction, differences, predict
@@ -26,7 +26,7 @@ from tests.layouts import Prediction, differences, predict
 SEED = int(os.environ.get("KVADVISE_SEED") or int.from_bytes(os.urandom(3), "big"))
 ROUNDS = 5
 NAMES = [f"{family}-{n}" for family in FAMILIES for n in range(ROUNDS)]
-CPU_NAMES = ["dense", "windowed", "delta_net", "short_conv"]
+CPU_NAMES = ["dense", "windowed", "delta_net", "short_conv", "selective_state"]
 
 
 def draw(name: str) -> dict[str, Any]:
@@ -38,8 +38,6 @@ def draw_for_cpu(name: str) -> dict[str, Any]:
     """A model of the family under what the CPU backend allows: one rank, its own block size, no quantised cache."""
     line = draw(f"{name}-cpu")
     args = {k: v for k, v in line["case"]["args"].items() if k in ("max_model_len", "max_num_seqs")}
-    if "linear_key_head_dim" in line["config"]:
-        args["mamba_ssm_cache_dtype"] = "float32"  # else it depends on what this CPU has
     line["case"] = {"id": name, "kv_gib": line["case"]["kv_gib"], "args": args}
     line["config"]["torch_dtype"] = "bfloat16"
     return line
@@ -61,10 +59,16 @@ def cpu_answers(engine_python: Path, tmp_path_factory: pytest.TempPathFactory) -
 
 
 def found(line: dict[str, Any], got: Prediction) -> list[str]:
-    """Where vLLM and kvadvise differ; a pipeline's estimated length is vLLM's for one rank, kvadvise's for all."""
+    """Where vLLM and kvadvise differ.
+
+    A pipeline's estimated length is vLLM's for one rank, kvadvise's for all; where its workers disagree on the block
+    size, the server states the smallest of the groups.
+    """
     answer, row = line["answer"], expected(line["answer"])
     if line["case"].get("pp", 1) > 1 and got.pool is not None and "estimated" in row:
         row["estimated"] = min(row["estimated"], got.pool.estimated_max_model_len)
+    if got.layout is not None and got.layout.block_size == answer.get("reported_block_size"):
+        row["block_size"] = got.layout.block_size
     wrong = differences(row, got)
     if "max_num_seqs" in answer and got.layout is not None:
         mine = (got.max_model_len, *got.batch)
@@ -85,13 +89,13 @@ def test_a_random_model_is_laid_out_as_vllm_does(name: str, answers: dict[str, d
 def test_a_random_model_on_the_cpu_is_laid_out_as_vllm_does(name: str, cpu_answers: dict[str, dict[str, Any]]) -> None:
     line = cpu_answers[name]
     model = read_model(ModelFacts(id=name, config=line["config"]), DEFAULT)
-    engine = resolve_engine(model, cpu(), DEFAULT, line["case"]["args"])
+    engine = resolve_engine(model, this_cpu(), DEFAULT, line["case"]["args"])
     layout = lay_out(model, engine)
     got = Prediction(layout, layout.pool([int(line["case"]["kv_gib"] * GIB)]), "")
     wrong = differences(expected(line["answer"]), got)
     assert not wrong, f"KVADVISE_SEED={SEED}: {line['case']} {line['config']}\n" + "\n".join(wrong)
 
 
-def test_most_random_cases_were_laid_out_and_not_refused(answers: dict[str, dict[str, Any]]) -> None:
+def test_enough_random_cases_were_laid_out_and_enough_refused(answers: dict[str, dict[str, Any]]) -> None:
     refused = {name: line["answer"]["refused"] for name, line in answers.items() if "refused" in line["answer"]}
-    assert len(refused) <= len(NAMES) // 4, f"KVADVISE_SEED={SEED}: {refused}"
+    assert len(NAMES) // 8 <= len(refused) <= len(NAMES) * 5 // 8, f"KVADVISE_SEED={SEED}: {refused}"
