@@ -32,6 +32,12 @@ _FATAL = re.compile(
 _ASKED = re.compile(
     r"\[shutdown\] .*(?:trigger received|stopping engine client)|KeyboardInterrupt|Received SIG(?:TERM|INT)"
 )
+_NAMED_SECRET = re.compile(
+    r"(\b(?:api[_-]key|hf[_-]token|vllm_api_key)\b['\"]?(?:\s*[:=]\s*|\s+))(?!None\b)(?:\[[^\]]{1,400}\]|'[^']{1,400}'"
+    r"|\"[^\"]{1,400}\"|[^\s,}]{1,400})",
+    re.IGNORECASE,
+)
+_TOKEN = re.compile(r"(\bhf_|\bBearer )[\w.~+/-]{12,400}")
 _STOPPED = ExitState()
 _NOTHING = Context()
 
@@ -138,7 +144,7 @@ def _made(rule: Rule | StateRule, advice: Advice, evidence: str, number: int | N
         severity=advice.severity or rule.severity,
         message=advice.message,
         remedy=advice.remedy,
-        evidence=evidence[:EVIDENCE_LENGTH],
+        evidence=without_secrets(evidence)[:EVIDENCE_LENGTH],
         line=number,
         change=advice.change,
         environment=advice.environment,
@@ -148,6 +154,11 @@ def _made(rule: Rule | StateRule, advice: Advice, evidence: str, number: int | N
         not_seen=advice.not_seen,
         source=rule.source,
     )
+
+
+def without_secrets(text: str) -> str:
+    """A line without keys and tokens, which releases before 0.2x print among the arguments."""
+    return _TOKEN.sub(r"\1***", _NAMED_SECRET.sub(r"\1***", text))
 
 
 def _has_failed(case: Case) -> bool:
@@ -176,7 +187,7 @@ def _unexplained(case: Case) -> Diagnosis:
         code=DIED if is_ready else UNEXPLAINED,
         message=f"the engine {when}{status}, for a reason that no rule knows",
         remedy="read the evidence; start again with VLLM_LOGGING_LEVEL=DEBUG, and report the log",
-        evidence=line.text.strip()[:EVIDENCE_LENGTH] if line is not None else "the log is empty",
+        evidence=without_secrets(line.text.strip())[:EVIDENCE_LENGTH] if line is not None else "the log is empty",
         line=line.number if line is not None else None,
         retry=is_ready,
         confidence="low",

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from launch.diagnosis import diagnose, read_case
+from launch.diagnosis import diagnose, read_case, without_secrets
 from launch.diagnosis_rules import all_codes
 from launch.diagnosis_types import Context, ExitState
 from tests.launch.logs import log
@@ -267,6 +267,27 @@ def test_a_graph_estimate_tells_the_card_s_size() -> None:
 def test_every_finding_says_what_it_used() -> None:
     found = [f for name, answer in ANSWERS.items() for f in findings(name, answer)]
     assert [f.code for f in found if not f.signals] == []
+
+
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("args: {'api_key': ['sk-1234'], 'seed': 3}", "args: {'api_key': ***, 'seed': 3}"),
+        ("unrecognized arguments: --foo --api-key sk-1234 --bar", "unrecognized arguments: --foo --api-key *** --bar"),
+        ("hf_token='hf_abcdefghijklmnop', x=1", "hf_token=***, x=1"),
+        ("with hf_abcdefghijklmnop", "with hf_***"),
+        ("Authorization: Bearer sk-abcdefghijkl", "Authorization: Bearer ***"),
+        ("api_key=None, seed=3", "api_key=None, seed=3"),
+        ("hf_overrides={'a': 1}, hf_config_path=None", "hf_overrides={'a': 1}, hf_config_path=None"),
+    ],
+)
+def test_a_key_is_not_in_the_evidence(said: str, shown: str) -> None:
+    assert without_secrets(said) == shown
+
+
+def test_an_argument_error_does_not_quote_the_key() -> None:
+    line = "vllm serve: error: unrecognized arguments: --swap-space 4 --api-key sk-1234"
+    assert all("sk-1234" not in f.evidence for f in diagnose([line], ExitState(code=2), Context(version="0.32.0")))
 
 
 def test_a_stop_from_outside_while_serving() -> None:

@@ -84,10 +84,10 @@ def test_any_text_is_an_out_of_memory_message_or_none(text: str) -> None:
 def test_a_log_of_a_hundred_thousand_lines_takes_seconds() -> None:
     line = "(APIServer pid=1) INFO 12-01 00:00:00 [loggers.py:1] Engine 000: Running: 12 reqs, Waiting: 0 reqs, x"
     lines = [*log("cpu-pool"), *[line] * 100_000]
-    began = time.perf_counter()
+    began = time.process_time()
     found = diagnose(lines)
     assert [f.code for f in found] == ["kv-pool-too-small"]
-    assert time.perf_counter() - began < 20
+    assert time.process_time() - began < 20
 
 
 def test_a_line_of_a_million_characters_takes_no_time() -> None:
