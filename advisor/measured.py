@@ -126,6 +126,9 @@ def shape_of(model: ModelSpec) -> str:
 
 def key_of(model: ModelSpec, engine: Engine, release: str) -> MeasuredKey:
     """The key of a start with these arguments on `release`, which may be newer than the one planned as."""
+    settings = costly_settings(engine.pinned, engine.kv_cache_dtype)
+    if engine.gpu.is_cpu and engine.enforce_eager:  # without it the processes hold what inductor compiled
+        settings["enforce_eager"] = True
     return MeasuredKey(
         vllm_version=release,
         gpu=engine.gpu.name,
@@ -138,7 +141,7 @@ def key_of(model: ModelSpec, engine: Engine, release: str) -> MeasuredKey:
         max_num_batched_tokens=engine.max_num_batched_tokens,
         max_num_seqs=engine.max_num_seqs,
         cuda_graphs=not (engine.enforce_eager or engine.gpu.is_cpu),
-        settings=costly_settings(engine.pinned, engine.kv_cache_dtype),
+        settings=settings,
     )
 
 

@@ -67,7 +67,8 @@ def command(
     plan = _plan(reference, settings)
     if not launchable(plan):
         reasons = "; ".join(finding.message for finding in plan.findings if finding.severity == "error")
-        tell(f"not started: the outcome is {plan.outcome.replace('_', ' ')}" + (f": {reasons}" if reasons else ""))
+        verb = "started" if render is None else "rendered"
+        tell(f"not {verb}: the outcome is {plan.outcome.replace('_', ' ')}" + (f": {reasons}" if reasons else ""))
         return 2 if plan.outcome == "invalid" else 3
     if render is not None:
         return _render(with_address(plan, host, port), render, out)
@@ -132,15 +133,16 @@ def _render(plan: Plan, form: str, out: str | None) -> int:
 
 def _plan(reference: str, settings: tuple[str, ...]) -> Plan:
     """A saved plan as it is, unless keys are changed; anything else is planned now."""
+    from kvadvise.located import located
     from kvadvise.pipeline import plan_or_refusal, saved_plan
     from kvadvise.workload_edit import edited
     from kvadvise.workload_text import read_text
 
     text = read_text(reference)
-    saved = None if settings else saved_plan(text)
-    if saved is not None:
-        return saved
-    return plan_or_refusal(edited(text, settings, keep=False) if settings else text)
+    plan = None if settings else saved_plan(text)
+    if plan is None:
+        plan = plan_or_refusal(edited(text, settings, keep=False) if settings else text)
+    return located(plan, text.base_dir)
 
 
 def _run(wanted: EngineCommand, plan: Plan, *, detach: bool, as_json: bool) -> int:

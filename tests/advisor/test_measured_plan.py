@@ -50,6 +50,13 @@ def test_a_plan_says_under_which_key_its_start_is_measured() -> None:
     assert key_of(planned(engine=PINS | {"enforce_eager": True})).cuda_graphs is False
 
 
+def test_on_a_cpu_compiled_and_eager_starts_are_two_keys() -> None:
+    compiled, eager = (s.plan(device=s.cpu(64.0, 60.0), engine=PINS | {"enforce_eager": on}) for on in (False, True))
+    assert key_of(compiled).settings == {}
+    assert key_of(eager).settings == {"enforce_eager": True}
+    assert key_of(compiled).cuda_graphs is key_of(eager).cuda_graphs is False
+
+
 def test_costs_are_the_measured_ones_and_the_pool_follows() -> None:
     made = planned(start(KEY, activation=1.89, non_torch=0.25, cuda_graphs=0.9, cuda_graphs_estimated=0.7))
     memory, before = made.memory, BARE.memory

@@ -134,3 +134,4 @@ def test_a_plan_that_does_not_fit_is_not_rendered(shell: Shell) -> None:
     shell.write("w.yaml", TOO_MUCH)
     done = shell.run("launch", "--profile", "w.yaml", "--render", "argv")
     assert (done.returncode, done.stdout) == (3, "")
+    assert "not rendered: the outcome is does not fit" in done.stderr
