@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from kvadvise.figures import planned_bands, planned_figures, planned_parts, side_by_side
+from kvadvise.printing.starting import starting_on_stderr
 
 if TYPE_CHECKING:
     from advisor.plan_types import Finding, Plan
@@ -19,9 +20,6 @@ if TYPE_CHECKING:
     from launch.start_progress import StartProgress
 
 
-_NEWS_S = 30  # how often a wait without news is told
-
-
 class LaunchReport:
     """One start and its end, as they are told."""
 
@@ -30,22 +28,18 @@ class LaunchReport:
         self.as_json = as_json
         self.planned = planned_figures(plan) | planned_parts(plan)
         self.actual: dict[str, Figure] = {}
-        self._shown = ""
-        self._waits = 0
+        self._starting = starting_on_stderr()
 
     def say(self, text: str) -> None:
         """A line for a person; stdout stays for JSON."""
         from kvadvise.output import tell
 
+        self._starting.end()
         tell(text)
 
     def progress(self, seen: StartProgress) -> None:
-        """A phase once, and a wait without news every half minute."""
-        waits = int(seen.still_s // _NEWS_S)
-        if seen.text != self._shown and not (seen.still_s and waits == self._waits):
-            self._shown = seen.text
-            self.say(f"{seen.elapsed_s:5.0f} s  {seen.text}")
-        self._waits = waits
+        """How the start goes on: a line that moves on a terminal, elsewhere what is new."""
+        self._starting.show(seen)
 
     def findings(self, found: Iterable[Finding | Diagnosis]) -> None:
         """What was seen before the start, in its log, or after the stop."""
@@ -128,4 +122,5 @@ class LaunchReport:
         from kvadvise.output import emit
         from launch.state_line import state_line
 
+        self._starting.end()
         emit(json.dumps(state_line(state, planned=self.planned, actual=self.actual, **fields), default=str))

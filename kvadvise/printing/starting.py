@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from launch.start_progress import StartProgress
 
 _BAR_WIDTH = 20
-_AGAIN_S = 30.0  # between two lines that say the same thing is still waited for
+_AGAIN_S = 30.0  # between two lines of one phase
 _REWRITE = "\r\x1b[2K"
 
 
@@ -24,7 +24,7 @@ class Starting:
         self._is_live = is_live
         self._phase: object = None
         self._line = ""
-        self._said_s: float | None = None
+        self._said_s = 0.0
 
     def show(self, seen: StartProgress) -> None:
         """What is known now; called as often as one likes."""
@@ -35,7 +35,7 @@ class Starting:
 
     def end(self) -> None:
         """Leave the moving line as it is: something else is written next."""
-        if self._line:
+        if self._line and self._is_live:
             self._write("\n")
             self._line = ""
 
@@ -49,14 +49,12 @@ class Starting:
             self._line = line
 
     def _is_news(self, seen: StartProgress) -> bool:
-        """A phase once, and a wait again after a while."""
+        """A phase once; within one, what has changed or is still waited for every half minute."""
         is_next = seen.progress.phase != self._phase
-        is_waiting = seen.is_waiting and (self._said_s is None or seen.elapsed_s - self._said_s >= _AGAIN_S)
-        if is_next:
-            self._phase, self._said_s = seen.progress.phase, None
-        if is_waiting:
-            self._said_s = seen.elapsed_s
-        return is_next or is_waiting
+        is_news = is_next or (seen.text != self._line and seen.elapsed_s - self._said_s >= _AGAIN_S)
+        if is_news:
+            self._phase, self._line, self._said_s = seen.progress.phase, seen.text, seen.elapsed_s
+        return is_news
 
     def _bar(self, fraction: float | None) -> str:
         if fraction is None:

@@ -46,7 +46,6 @@ def test_elsewhere_a_phase_is_said_once_and_a_wait_now_and_then() -> None:
         "      0 s  waiting for the engine's first line",
         "      7 s  reading the model's config",
         "      9 s  loading weights 0/4",
-        "     20 s  loading weights 3/4: still waiting for the next line of its log (10 s without news)",
         "     51 s  loading weights 3/4: still waiting for the next line of its log (41 s without news)",
         "     52 s  ready",
     ]
