@@ -70,24 +70,35 @@ class Exchange:
         self.pieces, self.stamps = [], []
         if stamps:
             self.last_read_at = stamps[-1]
+        at, count = 0, len(pieces)
         try:
-            for piece, at in zip(pieces, stamps, strict=True):
-                self._read(piece, at)
+            while at < count:
+                if self._expects_events():
+                    at = self.tally.usual(pieces, stamps, at)
+                if at < count:
+                    self._read(pieces[at], stamps[at])
+                    at += 1
         except (FramingError, BadEvent, LineTooLong) as error:
             self.end, self.problem = End.UNREADABLE, str(error)
         return self.end is not None
 
+    def _expects_events(self) -> bool:
+        """Whether the next read may be the usual one: a chunk that is an event."""
+        body, head = self.body, self.head
+        return (
+            body is not None
+            and body.at_boundary
+            and self.splitter.is_empty
+            and head is not None
+            and head.status == 200
+            and head.is_event_stream
+        )
+
     def _read(self, piece: bytes, at: float) -> None:
-        body = self.body
-        if body is None:
+        if self.body is None:
             self._read_head(self._start + piece, at)
-            return
-        if body.at_boundary and self.splitter.is_empty and self.head is not None and self.head.status == 200:
-            event = usual_event(piece)
-            if event is not None:
-                self.tally.event(event, at)
-                return
-        self._read_body(body, piece, at)
+        else:
+            self._read_body(self.body, piece, at)
 
     def _read_head(self, data: bytes, at: float) -> None:
         found = read_head(data)
@@ -117,20 +128,3 @@ class Exchange:
                 self.tally.event(event, at)
         if body.ended and self.end is None:
             self.end = End.WHOLE
-
-
-def usual_event(piece: bytes) -> bytes | None:
-    """The data of the one event of the one chunk that a read usually is; None for any other read."""
-    size_end = piece.find(b"\r\n", 0, 10)
-    if size_end <= 0:
-        return None
-    try:
-        size = int(piece[:size_end], 16)
-    except ValueError:
-        return None
-    stop = size_end + 2 + size
-    if size == 0 or stop + 2 != len(piece) or not piece.endswith(b"\n\n\r\n"):
-        return None
-    if not piece.startswith(b"data: ", size_end + 2) or piece.find(b"\n", size_end + 2) != stop - 2:
-        return None
-    return piece[size_end + 8 : stop - 2]

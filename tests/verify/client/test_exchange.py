@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.verify.client.harness import request
-from verify.client.exchange import Exchange, usual_event
+from verify.client.exchange import Exchange
 from verify.client.outcome import row_of
+from verify.client.tally import Tally
 from verify.record.types import RequestRow
 
 
@@ -74,14 +75,36 @@ def test_an_answer_that_breaks_off_is_never_ok(ids: list[int], length: int, cuts
     assert found.outcome == "abandoned"  # until its connection's end or the clock says more
 
 
-def test_the_usual_read_is_one_event_in_one_chunk() -> None:
-    assert usual_event(b"d\r\ndata: [DONE]\n\n\r\n") is None  # its size is wrong
-    assert usual_event(b"e\r\ndata: [DON]\n\n\n\r\n") is None
-    assert usual_event(b"10\r\ndata: a\ndata: b\n\n\r\n") is None
-    assert usual_event(b"c\r\ndata:[DON]\n\n\r\n") is None
-    assert usual_event(b"e\r\ndata: [DONE]\n\n\r\n0\r\n\r\n") is None
-    for whole in (b"data: {}\n\n", b"data: [DONE]\n\n"):
-        assert usual_event(b"%x\r\n%b\r\n" % (len(whole), whole)) == whole[6:-2]
+USUAL = b'data: {"choices":[{"text":"a","finish_reason":null,"token_ids":[5,6]}]}\n\n'
+
+
+def chunked(part: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(part), part)
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        chunked(USUAL)[1:],  # its size is another
+        chunked(USUAL) + b"0\r\n\r\n",
+        chunked(USUAL)[:-1],
+        chunked(USUAL + USUAL),
+        chunked(USUAL[:-2] + b"\ndata: {}\n\n"),
+        chunked(USUAL.replace(b"data: ", b"data:")),
+        chunked(USUAL.replace(b"\n", b"\r\n")),
+        chunked(USUAL.replace(b"null", b'"length"')),
+        chunked(USUAL.replace(b"token_ids", b"tokens")),
+        chunked(b"data: [DONE]\n\n"),
+        b"x" + chunked(USUAL),
+        b"",
+    ],
+)
+def test_only_a_read_of_one_event_in_one_chunk_is_the_usual(read: bytes) -> None:
+    tally = Tally()
+    reads = [chunked(USUAL), chunked(USUAL), read, chunked(USUAL)]
+    assert tally.usual(reads, [1.0, 2.0, 3.0, 4.0], 0) == 2
+    assert (tally.tokens, tally.last_at) == (4, 2.0)
+    assert tally.usual(reads, [1.0, 2.0, 3.0, 4.0], 3) == 4
 
 
 @pytest.mark.parametrize("line", [b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 103 Early Hints\r\nlink: x\r\n\r\n"])
