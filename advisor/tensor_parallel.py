@@ -16,7 +16,7 @@ from advisor.model.spec import ModelSpec, StateCache
 _VOCAB_PADDING = 64
 _GROUPED = frozenset({"awq", "awq_marlin", "gptq", "gptq_marlin"})
 _WORLD_LIMIT = 64
-_COPIES_NO_HEADS = frozenset({"Param2MoEForCausalLM"})
+_COPIES_NO_HEADS = frozenset({"GptOssForCausalLM", "Param2MoEForCausalLM"})
 # whose classes refuse more ranks than experts
 _AS_MANY_EXPERTS = (
     *("Cohere2Moe", "Ernie4_5_Moe", "ExaoneMo", "HYV3", "Laguna", "Lfm2Moe", "MiMoV2", "MiniMaxM2"),
@@ -56,7 +56,7 @@ def _heads(model: ModelSpec, tp: int) -> Found:
     heads = 0 if model.uses_mla else model.num_kv_heads
     if heads and heads % tp and model.architecture in _COPIES_NO_HEADS:
         text = f"{heads} key/value heads do not divide over tensor_parallel_size {tp}, and this model copies none"
-        found.append(("tp-kv-heads", text, "vLLM model_executor/models/param2moe.py"))
+        found.append(("tp-kv-heads", text, "vLLM model_executor/models/{gpt_oss,param2moe}.py"))
     elif heads and heads % tp and tp % heads:
         text = f"{heads} key/value heads neither divide over tensor_parallel_size {tp} nor into it"
         found.append(("tp-kv-heads", text, "vLLM model_executor/layers/linear.py: QKVParallelLinear"))

@@ -146,7 +146,10 @@ def test_some_classes_want_as_many_experts_as_ranks() -> None:
     assert layout(ask(decoder("Qwen3MoeForCausalLM", "qwen3_moe", **keys), tp=4))
 
 
-@pytest.mark.parametrize(("architecture", "refused"), [("LlamaForCausalLM", False), ("Param2MoEForCausalLM", True)])
+@pytest.mark.parametrize(
+    ("architecture", "refused"),
+    [("LlamaForCausalLM", False), ("Param2MoEForCausalLM", True), ("GptOssForCausalLM", True)],
+)
 def test_fewer_heads_than_ranks_are_copied_where_the_class_does(architecture: str, refused: bool) -> None:
     assert ("tp-kv-heads" in said(ask(decoder(architecture, "llama"), tp=4))) is refused
 
