@@ -1,6 +1,6 @@
 # What there is to do here. Everything lives in .venv and .engine beside this file; `make clean` takes both away.
 #
-#   make demo      set up, start a real vLLM for the CPU from a plan, ask it, stop it
+#   make demo      set up, start a real vLLM for the CPU from a plan, replay its load, judge, stop it
 #   make test      set up, then lint, types and every test, those against a real vLLM included
 #   make help      the other targets
 
@@ -32,7 +32,7 @@ help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: $(VENV)/.installed engine ## Plan a made-up model, start a real vLLM from the plan, compare, ask, stop
+demo: $(VENV)/.installed engine ## Plan a made-up model, start a real vLLM from the plan, replay its load, stop
 	@$(BIN)/kvadvise demo --engine "$(engine_python)"
 
 .PHONY: setup

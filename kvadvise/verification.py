@@ -50,10 +50,7 @@ def subject_of(reference: str, settings: tuple[str, ...]) -> Subject:
 
     Raises InvalidInput and NotUnderstood: what cannot be planned cannot be judged either.
     """
-    from advisor.workload import WorkloadFile
-    from advisor.workload_yaml import read_workload_bytes
     from kvadvise.pipeline import plan_or_refusal, plan_text, saved_plan
-    from kvadvise.sources import resolve_model
     from kvadvise.workload_edit import edited
     from kvadvise.workload_text import read_text
 
@@ -66,6 +63,21 @@ def subject_of(reference: str, settings: tuple[str, ...]) -> Subject:
         if plan.outcome in ("invalid", "not_understood"):
             plan_text(text)  # raises what was wrong with it, where it was not a matter of a pin
             raise InvalidInput(next(f.message for f in plan.findings if f.severity == "error"), where=text.label)
+    return _subject(text, plan)
+
+
+def planned_subject(reference: str, plan: Plan) -> Subject:
+    """A workload file whose plan is known. Raises as `subject_of`."""
+    from kvadvise.workload_text import read_text
+
+    return _subject(read_text(reference), plan)
+
+
+def _subject(text: WorkloadText, plan: Plan) -> Subject:
+    from advisor.workload import WorkloadFile
+    from advisor.workload_yaml import read_workload_bytes
+    from kvadvise.sources import resolve_model
+
     if text.question.lstrip()[:1] == b"{" and plan.workload is not None:
         workload = msgspec.convert(plan.workload | {"file": text.label}, WorkloadFile)
     else:

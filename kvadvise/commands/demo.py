@@ -23,20 +23,22 @@ _OFFLINE = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "
 _QUESTION = "How many requests fit?"
 _ANSWER_TOKENS = 24
 _SHOWN = 44
+_SHOWN_PHASES = ("regular", "peak", "tail")
 _OWN = Path(__file__).resolve().parents[2] / ".engine" / "bin" / "python"  # what `make engine` makes
 _NO_ENGINE = "`make engine` installs one into .engine; --engine or KVADVISE_ENGINE name another"
 
 
-@click.command("demo", short_help="Plan, start and ask a small made-up model on this machine's CPU.")
+@click.command("demo", short_help="Plan, start and gate a small made-up model on this machine's CPU.")
 @click.option("--engine", metavar="PATH", help="A python that has vLLM for the CPU; else KVADVISE_ENGINE.")
 @click.option("--keep", is_flag=True, help="Leave the server running; `kvadvise stop` ends it.")
 @debug_option
 def command(engine: str | None, keep: bool) -> int:
     """Make a small model with random weights, plan it for this machine's CPU, start vLLM from that plan, hold what the
-    engine says against what was planned, ask it once, and stop it. Nothing is downloaded.
+    engine says against what was planned, ask it once, replay its load and judge that, and stop it. Nothing is
+    downloaded.
 
-    Exit code 0: every figure is as planned. 1: one is not. 69: there is no vLLM for it, or it did not start. 130:
-    interrupted, and nothing is left.
+    Exit code 0: every figure is as planned, and the load passed. 1: not so. 69: there is no vLLM for it, or it did not
+    start. 130: interrupted, and nothing is left.
     """
     from kvadvise.printing.look import look_of_terminal
     from launch.signals import signals_interrupt
@@ -74,9 +76,10 @@ class _Demo:
             self._ready(server)
             is_as_planned = self._compare(made, server)
             self._ask(server)
+            is_good = self._gate(made, model, server) and is_as_planned
             if keep:
-                return self._leave(server, is_as_planned)
-            return self._stop(server.stop(), is_as_planned)
+                return self._leave(server, is_good)
+            return self._stop(server.stop(), is_good)
 
     def _start(self, wanted: EngineCommand, made: Plan) -> RunningServer:
         from advisor.errors import EngineUnavailable
@@ -159,6 +162,34 @@ class _Demo:
             f"{_QUESTION!r} -> {' '.join(text.split())[:_SHOWN]!r}",
             f"{got['usage']['completion_tokens']} tokens in {seconds:.1f} s",
         )
+
+    def _gate(self, made: Plan, model: DemoModel, server: RunningServer) -> bool:
+        """The workload's load replayed against the server, and what `kvadvise gate` would say of it."""
+        from kvadvise.commands.gate import probes_of
+        from kvadvise.commands.verify import hooks_of, play
+        from kvadvise.verification import judged, order_of, planned_subject
+        from verify.reports.figures import kv_rows
+        from verify.reports.text import verdict_line
+        from verify.session import Session
+
+        out = model.workload.parent / "report"
+        subject = planned_subject(str(model.workload), made)
+        order = order_of(subject, url=server.url, model=server.command.served_model_name)
+        session = Session(order, probes_of(server, subject), hooks_of(_tell))
+        bug = play(session)
+        run = session.recorded()
+        verdict = judged(run, subject, out)
+        if bug is not None:
+            raise bug
+        if run.ended == "interrupted":
+            raise KeyboardInterrupt
+        self._head("Its load, replayed", f"{len(run.rows)} requests in {verdict.run['seconds']:.0f} s")
+        blocks = verdict.kv["usable_blocks"]
+        for phase, peak, share, *_ in kv_rows(verdict):
+            if phase in _SHOWN_PHASES:
+                self._lines(f"{phase:<8} {peak:>4} of {blocks} KV blocks at the most, {share}")
+        self._lines(verdict_line(verdict), f"the report: {out / 'report.html'}")
+        return verdict.verdict == "pass"
 
     def _leave(self, server: RunningServer, is_as_planned: bool) -> int:
         import os

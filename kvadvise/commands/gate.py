@@ -125,7 +125,7 @@ def _gate(
         try:
             server = _started(wanted, subject)
             try:
-                session.probes = _probes(server, subject)
+                session.probes = probes_of(server, subject)
                 bug = play(session)
                 run = session.recorded()
             finally:
@@ -182,7 +182,7 @@ def _stopped(server: RunningServer) -> list[str]:
     return [f"{finding.code}: {finding.message}; {finding.remedy}" for finding in stopped.findings]
 
 
-def _probes(server: RunningServer, subject: Subject) -> Probes:
+def probes_of(server: RunningServer, subject: Subject) -> Probes:
     """What can be seen of an engine of one's own."""
     from kvadvise.verification import log_probe
     from launch.diagnosis_context import context_of
