@@ -5,6 +5,7 @@ A case is a plain dict, so that it can be handed to the scheduler oracle as a li
 
 from __future__ import annotations
 
+import math
 import zlib
 from random import Random
 from typing import Any
@@ -135,19 +136,43 @@ def draw_case(seed: int | str, kind: str) -> dict[str, Any]:
     """A random load and random settings for one kind of model; small enough that blocks are scarce."""
     rng = Random(f"{kind} {seed}")  # noqa: S311 - no secret
     groups = GROUPS.get(kind) or UNCACHED[kind]
-    budget = rng.choice([33, 64, 100, 128, 256])
+    return _draw(rng, groups, MAX_MODEL_LEN, cacheable=kind in GROUPS)
+
+
+def draw_for_groups(seed: str, name: str, groups: list[dict[str, Any]], *, caching: bool) -> dict[str, Any] | None:
+    """The same for the groups of a real model, the lengths grown with its blocks; None where they are too long."""
+    rng = Random(f"{name} {seed}")  # noqa: S311 - no secret
+    states = [g["block_size"] for g in groups if g["kind"] == "mamba" and not g["aligned"]]
+    if states and caching:
+        return None
+    longest = (
+        max(g["block_size"] for g in groups if g["kind"] != "mamba" or g["aligned"])
+        if len(states) < len(groups)
+        else 16
+    )
+    longest *= 32
+    own = [{**g, "block_size": longest} if g["kind"] == "mamba" and not g["aligned"] else g for g in groups]
+    if longest > 40_000:
+        return None
+    return _draw(rng, own, longest, cacheable=caching, scale=longest // MAX_MODEL_LEN or 1)
+
+
+def _draw(
+    rng: Random, groups: list[dict[str, Any]], longest: int, *, cacheable: bool, scale: int = 1
+) -> dict[str, Any]:
+    budget = rng.choice([33, 64, 100, 128, 256]) * scale
     case: dict[str, Any] = {
         "groups": groups,
-        "max_model_len": MAX_MODEL_LEN,
+        "max_model_len": longest,
         "max_num_seqs": rng.choice([3, 8, 16, 40]),
         "max_num_batched_tokens": budget,
-        "prefix_caching": kind in GROUPS and rng.random() < 0.8,
+        "prefix_caching": cacheable and rng.random() < 0.8,
         "async_scheduling": rng.random() < 0.5,
         "policy": rng.choice(["fcfs", "fcfs", "priority"]),
         "chunked_prefill": True,
         "reserve_full_prompt": rng.random() < 0.75,
         "watermark_fraction": rng.choice([0.0, 0.0, 0.05]),
-        "long_prefill_token_threshold": rng.choice([0, 0, 0, 20, 48]),
+        "long_prefill_token_threshold": rng.choice([0, 0, 0, 20 * scale, 48 * scale]),
         "long_prefill_token_threshold_adaptive": rng.random() < 0.3,
         "max_num_active_seqs": rng.choice([None, None, None, 2]),
         "retention_interval_tokens": rng.choice([0, 0, 0, None, 2 * _lcm(groups)]),
@@ -156,14 +181,14 @@ def draw_case(seed: int | str, kind: str) -> dict[str, Any]:
         case["retention_interval_tokens"] = 0
     if rng.random() < 0.1 and not any(g.get("aligned") for g in groups):
         case["chunked_prefill"] = False
-        case["max_num_batched_tokens"] = MAX_MODEL_LEN
+        case["max_num_batched_tokens"] = longest
     case["num_blocks"] = _least_blocks(case) + rng.choice([0, 0, 3, 10, 40])
-    case["requests"] = _draw_requests(rng, rng.choice([6, 15, 25]))
+    case["requests"] = _draw_requests(rng, rng.choice([6, 15, 25]), longest, scale)
     return case
 
 
 def _lcm(groups: list[dict[str, Any]]) -> int:
-    return max(int(g["block_size"]) for g in groups)  # sizes here are powers of two
+    return math.lcm(*(g["block_size"] for g in groups))
 
 
 def _least_blocks(case: dict[str, Any]) -> int:
@@ -171,14 +196,14 @@ def _least_blocks(case: dict[str, Any]) -> int:
     in_flight = case["max_num_batched_tokens"] * (2 if case["async_scheduling"] else 1)
     total = 2
     for g in case["groups"]:
-        whole = -(-MAX_MODEL_LEN // g["block_size"])
-        kept = {"sliding": in_flight + g.get("span_tokens", 0), "chunked": in_flight + g.get("span_tokens", 0)}
-        total += min(whole, -(-kept.get(g["kind"], 10**6) // g["block_size"]) + 2)
+        whole = -(-case["max_model_len"] // g["block_size"])
+        kept = in_flight + g["span_tokens"] if g["kind"] in ("sliding", "chunked") else case["max_model_len"]
+        total += min(whole, -(-kept // g["block_size"]) + 2)
     return total
 
 
-def _draw_requests(rng: Random, count: int) -> list[dict[str, Any]]:
-    shared = [(f"system {i}", rng.randrange(10, 200)) for i in range(2)]
+def _draw_requests(rng: Random, count: int, longest: int, scale: int) -> list[dict[str, Any]]:
+    shared = [(f"system {i}", rng.randrange(10, 200) * scale) for i in range(2)]
     spread = rng.choice([0, 30, 150])
     rows: list[dict[str, Any]] = []
     for i in range(count):
@@ -188,8 +213,8 @@ def _draw_requests(rng: Random, count: int) -> list[dict[str, Any]]:
             prompt = [*before["prompt"], (before["output"], before["output_tokens"])]
         elif rng.random() < 0.6:
             prompt = [rng.choice(shared)]
-        prompt.append((f"own {i % 7 if rng.random() < 0.2 else i}", rng.randrange(1, 180)))
-        while sum(n for _, n in prompt) > MAX_MODEL_LEN - 10:
+        prompt.append((f"own {i % 7 if rng.random() < 0.2 else i}", rng.randrange(1, 180) * scale))
+        while sum(n for _, n in prompt) > longest - 10:
             prompt.pop(0)
         arrival = rng.randrange(spread + 1)
         row: dict[str, Any] = {
