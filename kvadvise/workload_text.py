@@ -75,4 +75,6 @@ def _read_file(path: Path, label: str) -> WorkloadText:
         with path.open("rb") as file:
             return WorkloadText(data=file.read(_BYTES_READ), label=label, base_dir=path.parent)
     except OSError as error:
-        raise InvalidInput(f"cannot read: {error.strerror}", where=label) from error
+        raise InvalidInput(
+            f"cannot read: {error.strerror}", where=label, hint="give a workload file; `kvadvise profiles` lists others"
+        ) from error
