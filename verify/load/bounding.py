@@ -16,6 +16,7 @@ from verify.load.types import Pace, Phase, PhaseName, PlannedRequest
 AT_OBJECTIVES = "for a server that just meets the objectives"
 AT_PACE = "at the pace measured"
 _ROUNDS = 4  # an open loop does not get shorter in step with its requests
+OF_UNKNOWN = 0.5  # for arrivals, where nobody knows how long the server takes
 _OF_MINUTES = 0.9  # the rest is for requests that end late, and for the engine to become idle between phases
 Estimate = Callable[[Phase], float | None]
 
@@ -88,16 +89,24 @@ def _took(slo: Slo, output_tokens: int) -> float | None:
     return min((s for s in (parts, whole) if s is not None), default=None)
 
 
+def at_least_s(phase: Phase) -> float:
+    """Seconds a phase takes whatever the server does: until its last request is due."""
+    if phase.mode == "idle":
+        return phase.estimate_s or 0.0
+    return max((r.scheduled_s or 0.0 for r in phase.requests), default=0.0)
+
+
 def caps(
     make: Callable[[Mapping[PhaseName, int]], Sequence[Phase]],
     order: Sequence[Step],
     minutes: float,
     estimate: Estimate,
+    share: float = _OF_MINUTES,
 ) -> tuple[dict[PhaseName, int], tuple[str, ...]]:
     """How many requests phases may have at most for the run to end in time, and what that costs, in words. `make` makes
-    the phases with at most so many requests.
+    the phases with at most so many requests, `share` of the minutes is theirs.
     """
-    allowed_s = 60 * minutes * _OF_MINUTES
+    allowed_s = 60 * minutes * share
     first = phases = make({})
     cut: dict[PhaseName, int] = {}
     costs: dict[PhaseName, str] = {}

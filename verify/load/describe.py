@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from verify.load.bounding import at_least_s
 from verify.load.types import Phase, Schedule, Unsendable
 
 
@@ -43,6 +44,8 @@ def _tokens(phase: Phase) -> str:
 def _time(phase: Phase) -> str:
     if phase.name == "drain" and phase.seconds is not None:
         return f"<= {_seconds(phase.seconds)}"
+    if phase.mode == "open" and phase.estimate_s is None:
+        return f"> {_seconds(at_least_s(phase))}"
     return _seconds(phase.estimate_s)
 
 

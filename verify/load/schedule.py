@@ -48,14 +48,9 @@ def make_schedule(
     estimate, whose = bounding.estimator(workload.slo, pace)
     maker, made = ask.phases({})
     notes: tuple[str, ...] = ()
-    if minutes is not None and not whose:
-        notes = (f"how long it takes is not known without objectives under slo: it is ended after {minutes:g} minutes",)
-    elif minutes is not None:
-        herd = next((p.concurrency or 0 for p in made if p.name == "tail"), 0)
-        order = bounding.steps(workload.workload.concurrency, parts.resolving(workload), herd)
-        at_most, notes = bounding.caps(lambda at_most: ask.phases(at_most)[1], order, minutes, estimate)
-        if at_most:
-            maker, made = ask.phases(at_most)
+    if minutes is not None:
+        at_most, notes = _caps(ask, made, minutes, estimate if whose else None)
+        maker, made = ask.phases(at_most) if at_most else (maker, made)
     timed = tuple(msgspec.structs.replace(phase, estimate_s=estimate(phase)) for phase in made)
     return Schedule(
         seed=seed,
@@ -106,6 +101,23 @@ class _Asked(msgspec.Struct, frozen=True):
         if self.part is None:
             return tail.tail(maker, self.seed)
         return tail.traced(maker, self.part, self.trace_name, self.seed)
+
+
+def _caps(
+    ask: _Asked, made: Sequence[Phase], minutes: float, estimate: bounding.Estimate | None
+) -> tuple[dict[PhaseName, int], tuple[str, ...]]:
+    """How many requests phases may have in these minutes. Where nobody knows how long they take, arrivals get half."""
+    herd = next((phase.concurrency or 0 for phase in made if phase.name == "tail"), 0)
+    order = bounding.steps(ask.workload.workload.concurrency, parts.resolving(ask.workload), herd)
+
+    def phases(at_most: Mapping[PhaseName, int]) -> Sequence[Phase]:
+        return ask.phases(at_most)[1]
+
+    if estimate is not None:
+        return bounding.caps(phases, order, minutes, estimate)
+    at_most, notes = bounding.caps(phases, order, minutes, bounding.at_least_s, bounding.OF_UNKNOWN)
+    unknown = f"how long it takes is not known without objectives under slo: it is ended after {minutes:g} minutes"
+    return at_most, (*notes, unknown)
 
 
 def _identity(seed: int, limits: Limits, phases: Sequence[Phase]) -> str:

@@ -345,6 +345,16 @@ def test_a_time_nobody_knows_is_no_number() -> None:
     assert any("not known" in note for note in schedule(minutes=5).notes)
 
 
+def test_arrivals_are_cut_to_the_minutes_even_where_nobody_knows_more() -> None:
+    trace = Trace(name="t", rows=tuple(TraceRow(60, 20, float(i)) for i in range(1000)), read=1000)
+    made = schedule(trace=trace, minutes=4)
+    tail = phase(made, "tail")
+    assert 90 <= len(tail.requests) <= 120, "half of the time"
+    assert any(note.startswith(f"tail has {len(tail.requests)} requests instead of 1,000") for note in made.notes)
+    assert any("not known" in note for note in made.notes)
+    assert any("> " in line for line in describe(made) if line.startswith("tail"))
+
+
 def test_a_trace_is_the_tail() -> None:
     rows = tuple(TraceRow(600, 20, i / 2, (1, i + 2), 512) for i in range(10))
     trace = Trace(name="t", rows=(*rows, TraceRow(9000, 10, 9.0)), read=14, dropped={"a row without tokens": 3})
