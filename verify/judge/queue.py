@@ -162,7 +162,7 @@ def _grows(e: Evidence, grew: Growth, *, is_sure: bool) -> Check:
 def _left(e: Evidence) -> float | None:
     """Requests still running or waiting at the last reading after the load; None where there is none."""
     drain = e.marks.get("drain")
-    if drain is None and e.run.ended != "finished":
+    if drain is None and (e.was_cut_short or any(row.outcome == "abandoned" for row in e.run.rows)):
         return None  # what was broken off is still being taken back, or nobody is there to do it
     after = max(e.last_ended_s, drain.began_s if drain is not None else -math.inf)
     for seen, m in reversed(e.readings):

@@ -9,7 +9,7 @@ RATE_OFF = 0.05
 REACHED = 0.9  # of the concurrency meant, at the server
 RECORDED_OFF = 0.02  # mean of prompt lengths that a log gave, since templates change (vllm#24937)
 _FEWEST_READINGS = 3  # one may have been taken before the engine's first step
-_TURNED_AWAY = ("rejected", "connect_error", "http_4xx", "http_5xx", "stream_error", "truncated", "client_timeout")
+_TURNED_AWAY = ("rejected", "connect_error", "http_4xx", "http_5xx", "stream_error", "truncated")
 
 
 def problems(e: Evidence) -> tuple[list[str], float | None]:

@@ -17,7 +17,7 @@ from verify.judge.evidence import FAILURES, Evidence, fig, finite, of
 from verify.judge.kv_use import KvTimeline
 from verify.judge.thresholds import Thresholds
 from verify.judge.types import Check, Result, Verdict
-from verify.record.text import encodable
+from verify.record.text import encodable, without_user_info
 from verify.record.types import Planned, Run, Served
 
 DECISIVE = ("no_oom", "engine_alive")
@@ -228,7 +228,8 @@ def _plan(e: Evidence) -> dict[str, Any] | None:
 
 
 def _target(run: Run) -> dict[str, Any]:
-    return {**msgspec.to_builtins(run.served), "is_local": run.is_local, "engine_exit": run.engine_exit}
+    served = msgspec.structs.replace(run.served, url=without_user_info(run.served.url))
+    return {**msgspec.to_builtins(served), "is_local": run.is_local, "engine_exit": run.engine_exit}
 
 
 def _run(e: Evidence) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import re
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -18,13 +17,12 @@ import msgspec
 
 from advisor.errors import InvalidInput
 from verify.record.files import replace_files, without_secrets
-from verify.record.text import encodable
+from verify.record.text import encodable, without_user_info
 from verify.record.types import PhaseMark, RequestRow, Run, Snapshot
 
 REQUESTS, TIMELINE, RUN = "requests.jsonl.gz", "timeline.jsonl.gz", "run.json"
 RUN_SCHEMA = "kvadvise.run/1"
 
-_USER_INFO = re.compile(r"//[^/@\s]*@")
 _T = TypeVar("_T", bound=msgspec.Struct)
 
 
@@ -58,7 +56,7 @@ def run_files(run: Run, secrets: Iterable[str] = ()) -> dict[str, bytes]:
     timeline = _packed((*marks, *looks), words)
     rest = msgspec.structs.replace(
         run, rows=(), snapshots=(), marks=(),
-        served=msgspec.structs.replace(run.served, url=_USER_INFO.sub("//", run.served.url)),
+        served=msgspec.structs.replace(run.served, url=without_user_info(run.served.url)),
     )  # fmt: skip
     stored = StoredRun(
         run=rest,

@@ -1,12 +1,19 @@
-"""Values that can be written as UTF-8. A file's name, or a server's JSON, may hold halves of characters."""
+"""Texts that may be written: as UTF-8, which halves of characters are not, and without a password."""
 
 from __future__ import annotations
 
+import re
 from typing import Any, TypeVar
 
 import msgspec
 
 _T = TypeVar("_T", bound=msgspec.Struct)
+_USER_INFO = re.compile(r"//[^/@\s]*@")
+
+
+def without_user_info(url: str) -> str:
+    """An address without the name and password it may hold."""
+    return _USER_INFO.sub("//", url)
 
 
 def encodable(value: _T) -> _T:

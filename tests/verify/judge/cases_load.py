@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.verify.judge.changes import LATE, Case, all_but, at, missing, more, replace
+from tests.verify.judge.changes import LATE, Case, all_but, at, fails, missing, more, replace
 from tests.verify.runs import MARKS, answer, changed_rows, client, failed, healthy, healthy_rows, set_metric
 
 CASES: list[Case] = [
@@ -155,6 +155,26 @@ CASES: list[Case] = [
         "pass",
         lambda: healthy(
             metric=lambda m: replace(m, running=0.0 if m.at_s in (30, 40) else None) if 26 <= (m.at_s or 0) < 66 else m
+        ),
+    ),
+    Case(
+        "P79-capped-and-timed-out",
+        "workload_reproduced",
+        "unknown",
+        "inconclusive",
+        lambda: healthy(
+            rows=fails("peak", 4, "client_timeout"),
+            metric=lambda m: replace(m, running=min(m.running or 0, 4.0)),
+        ),
+        tells=("never more than 4 were at the server",),
+    ),
+    Case(
+        "turned-away-is-no-cap",
+        "workload_reproduced",
+        "pass",
+        "fail",
+        lambda: healthy(
+            rows=fails("peak", 4, "rejected"), metric=lambda m: replace(m, running=min(m.running or 0, 4.0))
         ),
     ),
     Case(

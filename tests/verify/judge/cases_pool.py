@@ -15,7 +15,7 @@ from tests.verify.judge.changes import (
     until,
     without,
 )
-from tests.verify.runs import PLANNED, SERVED, healthy, set_metric
+from tests.verify.runs import MARKS, PLANNED, SERVED, healthy, healthy_rows, set_metric
 
 CASES: list[Case] = [
     # preemptions
@@ -322,6 +322,20 @@ CASES: list[Case] = [
         "unknown",
         "fail",
         lambda: until(80.2, ended="hung", metric=at(79, running=4.0, waiting=0.0)),
+    ),
+    Case(
+        "P81-at-work-for-nobody",
+        "queue_drains",
+        "fail",
+        "fail",
+        lambda: healthy(
+            rows=[row for row in healthy_rows() if row.phase != "cancel"],
+            marks=MARKS[:-2],
+            end_s=136.0,
+            ended="hung",
+            metric=at(134, running=1.0),
+        ),
+        tells=("still worked on 1 request",),
     ),
     Case(
         "P81-still-at-work",

@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import profiles
 from advisor.errors import InvalidInput
-from tests.verify.runs import PLANNED, THRESHOLDS, changed_rows, failed, healthy, healthy_rows, set_metric
+from tests.verify.runs import PLANNED, SERVED, THRESHOLDS, changed_rows, failed, healthy, healthy_rows, set_metric
 from verify.judge.types import Verdict
 from verify.judge.verdict import engine_did_not_start, judge
 from verify.record.store import REQUESTS, RUN, TIMELINE, read_run
@@ -235,9 +235,12 @@ def test_an_interrupt_while_writing_leaves_the_old_report_whole(
 
 def test_no_secret_is_in_any_report(tmp_path: Path) -> None:
     key = "sk-very-secret-key"
-    run = healthy(rows=changed_rows("tail", lambda n, r: failed(r, "http_4xx", error=f"key {key}") if n < 3 else r))
+    served = msgspec.structs.replace(SERVED, url="https://me:pass-word@host:8000")
+    rows = changed_rows("tail", lambda n, r: failed(r, "http_4xx", error=f"key {key}") if n < 3 else r)
+    run = healthy(rows=rows, served=served)
     write_reports(tmp_path, run, judge(run, THRESHOLDS), secrets=[key])
-    assert not any(key.encode() in p.read_bytes() for p in tmp_path.iterdir() if p.suffix != ".gz")
+    texts = [p.read_bytes() for p in tmp_path.iterdir() if p.suffix != ".gz"]
+    assert not any(word in text for text in texts for word in (key.encode(), b"pass-word"))
     assert key not in (read_run(tmp_path).rows[60].error or "")
 
 
