@@ -33,6 +33,7 @@ def shell(tmp_path: Path, engine_python: Path, tiny_model: Path) -> Shell:
         "XDG_STATE_HOME": str(tmp_path / "state"),
         "XDG_CACHE_HOME": str(tmp_path / "cache"),
         "XDG_DATA_HOME": str(tmp_path / "data"),
+        "XDG_RUNTIME_DIR": str(tmp_path),  # the lock of starts: other engines on this machine are not waited for
     }
     made.write("w.yaml", WORKLOAD.format(model=tiny_model))
     return made
