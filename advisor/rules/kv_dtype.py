@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from advisor.kv.dtypes import FP8_DTYPES, is_quantized
 from advisor.kv_quantization import NATIVE_FP8, e5m2_refused, e5m2_runs
+from advisor.model.spec import AttentionCache, MlaCache
 from advisor.rules.table import Hit, InputRule, Planned, PlanRule
 from advisor.sizing import Problem
 from advisor.steps import is_fragile, is_lossy
@@ -28,8 +29,16 @@ def _capability(problem: Problem) -> Hit | None:
     needs = "fp8 e4m3 needs" if can_e5m2 else f"8-bit floats need, with vLLM {problem.version},"
     return Hit(
         f"{gpu.name} (compute capability {cap[0]}.{cap[1]}) cannot keep a {dtype} KV cache: {needs} 8.9",
-        "fp8_e5m2 runs with unquantised checkpoints, or use auto" if can_e5m2 else "use auto (16 bits)",
+        ("fp8_e5m2 runs with unquantised checkpoints, or use auto" if can_e5m2 else "use auto")
+        + f": 16 bits, {_bytes_at_16_bits(problem)} bytes a token over all layers, before tensor parallel",
     )
+
+
+def _bytes_at_16_bits(problem: Problem) -> int:
+    caches = [cache for layer in problem.model.layers for cache in layer.caches]
+    latents = sum(2 * cache.head_size for cache in caches if isinstance(cache, MlaCache))
+    heads = (c for c in caches if isinstance(c, AttentionCache))
+    return latents + sum(2 * c.num_kv_heads * (c.head_size + c.head_size_v) for c in heads)
 
 
 def _e5m2_checkpoint(problem: Problem) -> Hit | None:
