@@ -121,6 +121,7 @@ class Session:
             unsendable_requests=sum(group.count for group in schedule.unsendable) if schedule is not None else 0,
             dropped=dict(schedule.dropped) if schedule is not None else {},
             load_figures=dict(schedule.figures) if schedule is not None else {},
+            load_notes=schedule.notes if schedule is not None else (),
             environment=_environment(record),
         )
 

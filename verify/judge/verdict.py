@@ -271,6 +271,7 @@ def _notes(e: Evidence) -> tuple[str, ...]:
     jit = [event for event in (run.log.events if run.log is not None else ()) if event.kind == "jit"]
     if jit:
         notes.append(f"the engine compiled during the run ({of(len(jit), 'line')} of its log): later runs are faster")
+    notes += run.load_notes
     if run.dropped:
         listed = ", ".join(f"{count:,} {reason}" for reason, count in sorted(run.dropped.items()))
         notes.append(f"rows of the trace that were left out: {listed}")

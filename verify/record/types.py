@@ -177,4 +177,5 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     unsendable_requests: int = 0
     dropped: dict[str, int] = {}
     load_figures: dict[str, float] = {}
+    load_notes: tuple[str, ...] = ()  # what the schedule could not do, in words
     environment: dict[str, str] = {}

@@ -104,3 +104,9 @@ _SAME_BY_DEFAULT = {
     *("some-may-fail", "share-met", "every-single-one", "full-and-allowed", "idle-in-time", "no-objective"),
     *("P80-503", "share-and-count", "P77-any-above-5-percent"),
 }
+
+
+def test_what_the_schedule_could_not_do_is_told() -> None:
+    verdict = judge(healthy(load_notes=("the pool is not turned over twice",)), THRESHOLDS)
+    assert "the pool is not turned over twice" in verdict.notes
+    assert verdict.verdict == "pass"
