@@ -37,11 +37,6 @@ def _rule(group: LayerGroup, layout: KvLayout, twins: dict[tuple[LayerSpec, ...]
     if spec.state_per_block:
         raise NotUnderstood("mamba_cache_mode all is not simulated")
     aligned = kind == "mamba" and layout.prefix_caching and spec.state_blocks > 1
-    if aligned and spec.state_blocks >= _CHECKPOINTED_STATES:
-        raise NotUnderstood(
-            "states that are saved within a chunk (Mamba-2 of vLLM 0.32) are not simulated",
-            hint="enable_prefix_caching: false is",
-        )
     key = tuple(dict.fromkeys(member for _, member in group.members)) if group.uniform else (spec,)
     sharded = kind in ("full", "latent")
     return GroupRule(
@@ -49,6 +44,7 @@ def _rule(group: LayerGroup, layout: KvLayout, twins: dict[tuple[LayerSpec, ...]
         block_size=spec.block_size * (layout.dcp if sharded else 1),
         span_tokens=(spec.span_tokens or 0) if kind in ("sliding", "chunked") else 0,
         aligned=aligned,
+        checkpoint_alignment=1 if aligned and spec.state_blocks >= _CHECKPOINTED_STATES else None,
         twin=twins.setdefault(key, len(twins)),
     )
 

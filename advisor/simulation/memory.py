@@ -12,7 +12,8 @@ from advisor.simulation.pool import BlockPool
 from advisor.simulation.prefix import GROUPS_MAX, Finder, Hits
 from advisor.simulation.rules import Rules
 from advisor.simulation.state import Live, StateAt
-from advisor.simulation.tables import AlignedStateTable, Table, make_table
+from advisor.simulation.state_tables import AlignedStateTable, make_table
+from advisor.simulation.tables import Table
 from advisor.simulation.texts import Texts
 
 
@@ -34,6 +35,8 @@ class Memory:
         self.finder = Finder(self.tables, self.pool, self.alignment)
         self.gate = rules.reserve_full_prompt and rules.behaviour.full_prompt_gate
         self.watermark_blocks = rules.watermark_blocks
+        self.publishes_aligned = len(self.tables) > 1 and rules.behaviour.publishes_aligned
+        self.junctions = rules.behaviour.junctions
         self.settled_only = rules.behaviour.free_settled_only
         self.single = self.tables[0] if len(self.tables) == 1 and type(self.tables[0]) is Table else None
 
@@ -70,7 +73,8 @@ class Memory:
         """The cached prefix of a waiting request: its blocks in every group, and its length."""
         if not self.caching:
             return None, 0
-        hits, tokens, live.junction = self.finder.find(live.segments, live.tokens - 1)
+        hits, tokens, junction = self.finder.find(live.segments, live.tokens - 1)
+        live.junction = junction if self.junctions else 0
         return hits, tokens
 
     def admit(self, live: Live, hits: Hits | None, computed: int, new: int, *, beside: bool) -> bool:
@@ -81,11 +85,13 @@ class Memory:
         own: Hits = hits if hits is not None else [[] for _ in self.tables]
         free = self.pool.free
         if self.gate:
-            need = sum(t.first_needed(live.tokens, own[i], computed, gate=True) for i, t in enumerate(self.tables))
+            need = sum(
+                t.first_needed(live, live.tokens, own[i], computed, gate=True) for i, t in enumerate(self.tables)
+            )
             if need + watermark > free:
                 return False
         total = computed + new
-        need = sum(t.first_needed(total, own[i], computed, gate=False) for i, t in enumerate(self.tables))
+        need = sum(t.first_needed(live, total, own[i], computed, gate=False) for i, t in enumerate(self.tables))
         if need + watermark > free:
             return False
         if any(own):
@@ -114,7 +120,7 @@ class Memory:
                 table.give_back(live, max(settled, 0))
             need = 0
             for table in self.tables:
-                need += table.more_needed(live, total)
+                need += table.more_needed(live, total, computed)
             if need > self.pool.free:
                 return False
             for table in self.tables:
@@ -126,7 +132,7 @@ class Memory:
         """Let others find what these tokens have filled."""
         if not self.caching:
             return
-        if len(self.tables) > 1:
+        if self.publishes_aligned:
             tokens -= tokens % self.alignment
         boundaries = (live.prompt_tokens - 1, live.junction) if live.junction else (live.prompt_tokens - 1,)
         for table in self.tables:
@@ -151,8 +157,12 @@ def _check(rules: Rules, alignment: int) -> None:
         raise NotUnderstood(
             "prefix caching over Mamba states is simulated for cache mode align only", hint="prefix caching off"
         )
+    if any(g.aligned for g in rules.groups) and rules.behaviour.chunk_ends == "none":
+        raise NotUnderstood("prefix caching over Mamba states is not simulated before vLLM 0.15")
     finest = math.gcd(*(g.block_size for g in rules.groups))
     if any(g.aligned and g.block_size > finest for g in rules.groups):
         raise NotUnderstood("prefix hits that end inside a Mamba block are not simulated", hint="prefix caching off")
+    if alignment != finest and any(g.checkpoint_alignment is not None for g in rules.groups):
+        raise NotUnderstood("states inside a chunk beside groups of another block size are not simulated")
     if any(g.kind == "chunked" and g.block_size != alignment for g in rules.groups):
         raise NotUnderstood("chunked attention beside groups of another block size is not simulated")

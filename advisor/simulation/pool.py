@@ -61,6 +61,11 @@ class BlockPool:
     def _evict_oldest(self) -> int:
         """The block that was freed first, without its content."""
         block, _ = self.lru.popitem(last=False)
+        self.forget(block)
+        return block
+
+    def forget(self, block: int) -> None:
+        """Take a block's content, if it has any, out of the cache."""
         key = self.key[block]
         if key:
             self.key[block] = 0
@@ -69,7 +74,6 @@ class BlockPool:
                 del holders[block]
                 if holders:
                     self.cached[key] = holders
-        return block
 
     def find(self, key: int) -> int:
         """A block that holds this content (the one that has held it longest), or 0."""

@@ -20,6 +20,8 @@ class GroupRule(msgspec.Struct, frozen=True, kw_only=True):
     """One KV cache group as the scheduler sees it: blocks and what may be freed; bytes play no part.
 
     `span_tokens` is the window or chunk; `aligned` a Mamba group of cache mode "align" (its states can be found again);
+    `checkpoint_alignment`, for such a group, says that a chunk may write one more state inside itself, this many tokens
+    apart (None: at its end only; Mamba-2 of 0.32: 1).
     `twin` tells apart two groups of one kind whose layers differ otherwise (they are looked up one after the other).
     """
 
@@ -27,6 +29,7 @@ class GroupRule(msgspec.Struct, frozen=True, kw_only=True):
     block_size: int
     span_tokens: int = 0
     aligned: bool = False
+    checkpoint_alignment: int | None = None
     twin: int = 0
 
 
@@ -42,7 +45,13 @@ class Behaviour(msgspec.Struct, frozen=True, kw_only=True):
     lone_prompt_unlimited: bool = True  # 0.31: long_prefill_token_threshold needs somebody who waits
     retention_interval_tokens: int | None = 0  # 0.30: states and windows are kept at the prompt's end only
     last_state_before_end: bool = True  # 0.32: the last state kept is one that a repeated prompt can use
-    marks_last_state: bool = True  # 0.26: see tables.AlignedStateTable.mark
+    publishes_aligned: bool = True  # 0.22: beside other groups, only what ends where a hit can end is kept
+    junctions: bool = True  # 0.26: where a shared prefix ends is kept in every group
+    chunk_ends: Literal["none", "tokens", "last_state", "prompt"] = (
+        "prompt"  # 0.15, 0.26, 0.27: see splits.aligned_chunk
+    )
+    states_next_step: bool = True  # 0.17: a state is read in the step after the one that has written it
+    marks_last_state: bool = True  # 0.26: see state_tables.AlignedStateTable.mark
     watermark: bool = True  # 0.24
 
 
@@ -58,9 +67,19 @@ def behaviour_of(version: Version) -> Behaviour:
         lone_prompt_unlimited=version >= (0, 31),
         retention_interval_tokens=0 if version >= (0, 30) else None,
         last_state_before_end=version >= (0, 32),
+        publishes_aligned=version >= (0, 22),
+        junctions=version >= (0, 26),
+        chunk_ends=_chunk_ends(version),
+        states_next_step=version >= (0, 17),
         marks_last_state=version >= (0, 26),
         watermark=version >= (0, 24),
     )
+
+
+def _chunk_ends(version: Version) -> Literal["none", "tokens", "last_state", "prompt"]:
+    if version >= (0, 26):
+        return "prompt" if version >= (0, 27) else "last_state"
+    return "tokens" if version >= (0, 15) else "none"
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,6 +118,12 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True):
         """What may be scheduled and not yet settled (VllmConfig.max_in_flight_tokens)."""
         batches = 2 if self.async_scheduling and self.behaviour.in_flight_batches else 1
         return batches * self.max_num_batched_tokens
+
+    @property
+    def checkpoint_alignment(self) -> int | None:
+        """What all Mamba groups allow for a state inside a chunk; None where one of them allows none."""
+        found = [group.checkpoint_alignment for group in self.groups if group.kind == "mamba"]
+        return found[0] if found and None not in found else None
 
     def recycling_cap(self, group: GroupRule) -> int | None:
         """The most blocks the admission gate counts for one request in this group (None: no such limit).

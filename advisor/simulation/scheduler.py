@@ -50,7 +50,8 @@ class Scheduler:
         settled_lag = lag if rules.behaviour.free_settled_only else 0
         changes = {c for table in self.memory.tables for c in table.changes(settled_lag)}
         if rules.prefix_caching:
-            changes.add((1 - lag, self.memory.alignment))
+            whole = self.memory.publishes_aligned
+            changes |= {(1 - lag, self.memory.alignment if whole else table.block_size) for table in self.memory.tables}
         self._changes = sorted(changes)
         aligned = any(group.aligned for group in rules.groups)
         self._split_at = min(group.block_size for group in rules.groups) if aligned else 0

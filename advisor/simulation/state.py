@@ -8,7 +8,7 @@ from advisor.simulation.texts import Segment
 class StateAt:
     """Where the states of one request lie in one Mamba group's table."""
 
-    __slots__ = ("allocated", "previous", "retired")
+    __slots__ = ("allocated", "inside", "previous", "retired")
 
     def __init__(self) -> None:
         self.reset()
@@ -18,6 +18,7 @@ class StateAt:
         self.allocated = False
         self.previous: int | None = None
         self.retired = 0
+        self.inside: tuple[int, int] | None = None  # (position, block) of a state written within this step's chunk
 
 
 class Live:

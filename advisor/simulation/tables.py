@@ -2,7 +2,7 @@
 
 Source: vLLM 0.32 v1/core/single_type_kv_cache_manager.py (SingleTypeKVCacheManager, SlidingWindowManager,
 ChunkedLocalAttentionManager, MambaManager). Left out: speculative tokens, copies of partly filled blocks (a
-prefix_match_unit finer than a block), states exported within a chunk, context parallelism.
+prefix_match_unit finer than a block), context parallelism.
 """
 
 from __future__ import annotations
@@ -40,13 +40,14 @@ class Table:
     def give_back(self, live: Live, computed: int) -> None:
         """Free the blocks that attention will not read again."""
 
-    def more_needed(self, live: Live, tokens: int) -> int:
+    def more_needed(self, live: Live, tokens: int, computed: int) -> int:  # noqa: ARG002
         """Blocks that a running request must take to hold this many tokens."""
         need = -(-tokens // self.block_size) - len(live.tables[self.index])
         return max(need, 0)
 
-    def first_needed(self, tokens: int, hits: Sequence[int], computed: int, *, gate: bool) -> int:
+    def first_needed(self, live: Live, tokens: int, hits: Sequence[int], computed: int, *, gate: bool) -> int:
         """Free blocks that a waiting request would take; `gate`: for its whole length, as the admission gate counts."""
+        del live
         need = -(-tokens // self.block_size)
         if gate and self.cap is not None:
             need = min(need, self.cap)
@@ -178,130 +179,3 @@ class StateTable(WindowTable):
     def changes(self, lag: int) -> list[tuple[int, int]]:
         """A block is taken, and in the next step the one before it given back."""
         return [(0, self.block_size), (-lag - 1, self.block_size)]
-
-
-class AlignedStateTable(StateTable):
-    """States at block boundaries (cache mode "align"): a table mostly of null blocks, two states at most."""
-
-    def __init__(self, index: int, rule: GroupRule, rules: Rules, pool: BlockPool, alignment: int) -> None:
-        super().__init__(index, rule, rules, pool, alignment)
-        self.this_step: set[int] = set()
-        self.too_early = False
-        self._last_states: dict[int, Live] = {}  # the prompt's last state, as long as it may be written again
-        self._step = 0
-        self._marks = rules.behaviour.marks_last_state
-        self._lag = 1 if rules.async_scheduling else 0
-
-    def new_step(self, step: int) -> None:
-        """States written from now on can be read from the next step on."""
-        self.this_step.clear()
-        self._step = step
-
-    def mark(self, live: Live, tokens: int) -> None:
-        """Until the next block is full, every step counts as having written the prompt's last state.
-
-        MambaManager._cache_partial_tail_block registers it again, and what a step has registered cannot be read in it.
-        """
-        last = (live.prompt_tokens - 1) // self.block_size
-        if self._marks and tokens == last * self.block_size and last and live.tables[self.index][last - 1]:
-            key = key_at(live.segments, tokens, self.index)
-            self.this_step.add(key)
-            self._last_states[key] = live
-
-    def _written_now(self, key: int) -> bool:
-        if key in self.this_step:
-            return True
-        live = self._last_states.get(key)
-        if live is None:
-            return False
-        last = (live.prompt_tokens - 1) // self.block_size
-        if live.flowing and not live.ending and live.stalled_step != self._step and live.last_step != self._step:
-            behind = self._lag if live.stalled_step != self._step - 1 else 0
-            tokens = self._step + live.offset + 1 - behind
-            if tokens - tokens % self.alignment == last * self.block_size and live.tables[self.index][last - 1]:
-                return True
-        if live.last_step != self._step and live.stalled_step != self._step:
-            del self._last_states[key]
-        return False
-
-    def give_back(self, live: Live, computed: int) -> None:
-        """Give back every state but the last, the one it was made from among them."""
-        table, at = live.tables[self.index], live.states[self.index]
-        last = min((computed - 1) // self.block_size, len(table))
-        if last > at.retired:
-            freed = [table[i] for i in range(last - 1, at.retired - 1, -1) if table[i]]
-            table[at.retired : last] = [0] * (last - at.retired)
-            at.retired = last
-            if freed:
-                self.pool.release(freed)
-        if at.previous is not None and at.previous < -(-computed // self.block_size) - 1 and table[at.previous]:
-            self.pool.release((table[at.previous],))
-            table[at.previous] = 0
-
-    def more_needed(self, live: Live, tokens: int) -> int:
-        """One state, when the last block is full."""
-        return 1 if -(-tokens // self.block_size) > len(live.tables[self.index]) else 0
-
-    def first_needed(self, tokens: int, hits: Sequence[int], computed: int, *, gate: bool) -> int:
-        """A state written in this very step cannot be read yet: more blocks than there are."""
-        del computed, gate
-        if hits and self._written_now(self.pool.key[hits[-1]]):
-            self.too_early = True
-            return self.pool.total + 2
-        need = 1 if -(-tokens // self.block_size) > len(hits) else 0
-        return need + self.pool.evictable(hits)
-
-    def extend(self, live: Live, tokens: int) -> None:
-        """Take a block for the running state; the positions it has jumped over stay without one."""
-        table, at = live.tables[self.index], live.states[self.index]
-        need = -(-tokens // self.block_size)
-        if need > len(table):
-            if at.allocated or table:
-                at.previous = len(table) - 1
-            table += [0] * (need - 1 - len(table))
-            table.append(self.pool.take_one())
-        at.allocated = True
-
-    def kept(self, first: int, last: int, boundaries: Sequence[int]) -> Sequence[int] | None:
-        """MambaManager.reachable_block_mask."""
-        if self.retention is None:
-            return None
-        found: set[int] = set()
-        if self.retention:
-            per_segment = self.retention // self.block_size
-            if per_segment <= 1:
-                return None
-            found.update(i for i in range(first, last) if (i + 1) % per_segment == 0)
-        for boundary in boundaries:
-            block = boundary // self.alignment * self.alignment // self.block_size - 1
-            if first <= block < last:
-                found.add(block)
-        return sorted(found)
-
-    def publish(self, live: Live, tokens: int, boundaries: Sequence[int]) -> None:
-        """The same, and remember what cannot be read before the next step."""
-        first, last = live.cached[self.index], tokens // self.block_size
-        super().publish(live, tokens, boundaries)
-        if first < last:
-            own = (self.pool.key[b] for b in live.tables[self.index][first:last] if b)
-            self.this_step.update(key for key in own if key)
-
-    def release(self, live: Live) -> None:
-        """Give everything back and forget where the states were."""
-        super().release(live)
-        live.states[self.index].reset()
-
-
-KINDS: dict[str, type[Table]] = {
-    "full": Table,
-    "latent": Table,
-    "sliding": WindowTable,
-    "chunked": ChunkTable,
-    "mamba": StateTable,
-}
-
-
-def make_table(index: int, rule: GroupRule, rules: Rules, pool: BlockPool, alignment: int) -> Table:
-    """The table of one group."""
-    kind = AlignedStateTable if rule.kind == "mamba" and rule.aligned else KINDS[rule.kind]
-    return kind(index, rule, rules, pool, alignment)

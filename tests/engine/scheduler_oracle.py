@@ -83,6 +83,8 @@ def spec_of(group: dict):
                 shapes=((twin + 1,),),
                 dtypes=(torch.float32,),
                 mamba_cache_mode="align" if group.get("aligned") else "none",
+                num_prefill_checkpoint_blocks=int(group.get("checkpoint_alignment") is not None),
+                prefill_checkpoint_alignment=group.get("checkpoint_alignment"),
             )
     raise ValueError(group["kind"])
 

@@ -91,10 +91,7 @@ def groups_of(answer: dict[str, Any], name: str, line: dict[str, Any]) -> list[d
         return None
     theirs = [(_KINDS.get(g["kind"]), g["block"]) for g in answer["groups"]]
     assert [(rule.kind, rule.block_size // layout.dcp) for rule in rules] == theirs or layout.dcp > 1
-    return [
-        {"kind": r.kind, "block_size": r.block_size, "span_tokens": r.span_tokens, "aligned": r.aligned, "twin": r.twin}
-        for r in rules
-    ]
+    return [{name: getattr(rule, name) for name in rule.__struct_fields__} for rule in rules]
 
 
 def test_the_groups_of_random_models_are_played_as_vllm_does(engine_python: Path, tmp_path: Path) -> None:

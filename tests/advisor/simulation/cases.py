@@ -114,6 +114,11 @@ GROUPS: dict[str, list[dict[str, Any]]] = {
         {"kind": "full", "block_size": 32},
         *({"kind": "mamba", "block_size": 32, "aligned": True} for _ in range(3)),
     ],
+    "state inside": [{"kind": "mamba", "block_size": 16, "aligned": True, "checkpoint_alignment": 1}],
+    "full+states inside": [
+        {"kind": "full", "block_size": 16},
+        *({"kind": "mamba", "block_size": 16, "aligned": True, "checkpoint_alignment": 1} for _ in range(2)),
+    ],
     "two fulls": [
         {"kind": "full", "block_size": 16},
         {"kind": "full", "block_size": 32, "twin": 1},
