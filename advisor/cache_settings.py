@@ -41,7 +41,7 @@ def cache_dtype(model: ModelSpec, gpu: Gpu, version: Version, asked: str) -> str
     if model.architecture == "GlmMoeDsaForCausalLM" and resolved == "auto" and major == 10:
         resolved = "fp8_e4m3"
     if model.packs_pages:
-        return "fp8_ds_mla" if resolved in ("auto", "fp8", "fp8_e4m3", "fp8_ds_mla") else resolved
+        return "fp8_ds_mla" if resolved == "auto" or resolved.startswith("fp8") else resolved
     return _sparse(resolved, major, version) if model.is_sparse_mla else resolved
 
 

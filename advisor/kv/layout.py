@@ -18,7 +18,15 @@ from advisor.kv.backend import choose_backend
 from advisor.kv.groups import LayerGroup, make_groups
 from advisor.kv.per_layer import layer_specs
 from advisor.kv.specs import Lengths, ceil_div
-from advisor.kv.stages import Stage, block_bytes, cut, held_by, sizing_of, token_bytes
+from advisor.kv.stages import (
+    block_bytes,
+    check_context,
+    cut,
+    held_by,
+    reported_block_size,
+    sizing_of,
+    token_bytes,
+)
 from advisor.model.spec import ModelSpec
 from advisor.versions import Version
 
@@ -229,7 +237,7 @@ def lay_out(model: ModelSpec, engine: Engine) -> KvLayout:
     groups = make_groups(
         specs, engine.version, hybrid_disabled=_hybrid_disabled(model, engine), packed=model.packs_pages
     )
-    _check_context(groups, engine)
+    check_context(groups, engine)
     stages = [held_by(stage, groups, owners) for stage in cuts]
     per_block = tuple(block_bytes(groups, held) for held in stages)
     if min(per_block) == 0:
@@ -246,7 +254,7 @@ def lay_out(model: ModelSpec, engine: Engine) -> KvLayout:
     )
     deciding = per_block.index(max(per_block))
     return KvLayout(
-        block_size=_reported(cuts, groups),
+        block_size=reported_block_size(cuts, groups),
         groups=tuple(
             Group(
                 kind=group.spec.kind,
@@ -274,25 +282,6 @@ def lay_out(model: ModelSpec, engine: Engine) -> KvLayout:
         stage_layers=tuple(tuple(len(members) for members in stage) for stage in stages),
         num_gpu_blocks_override=engine.num_gpu_blocks_override,
     )
-
-
-def _check_context(groups: Sequence[LayerGroup], engine: Engine) -> None:
-    """Sliding layers cannot be divided by tokens; laid out as full ones (hybrid manager disabled) they can."""
-    sliding = any(spec.kind == "SlidingWindowSpec" for group in groups for _, spec in group.members)
-    if sliding and engine.decode_context_parallel_size > 1:
-        raise EngineRefuses(
-            "dcp-sliding-window",
-            "decode context parallel does not support sliding-window layers",
-            hint="set decode_context_parallel_size: 1, or disable_hybrid_kv_cache_manager: true beside full layers",
-            source="vLLM v1/kv_cache_interface.py: SlidingWindowSpec",
-        )
-
-
-def _reported(cuts: Sequence[Stage], groups: Sequence[LayerGroup]) -> int:
-    """The block size a server states; where workers disagree, the smallest of the groups."""
-    if len({stage.sizing for stage in cuts}) == 1:
-        return cuts[0].sizing.reported_block_size
-    return min(group.spec.block_size for group in groups)
 
 
 def _hybrid_disabled(model: ModelSpec, engine: Engine) -> bool:

@@ -80,6 +80,25 @@ def _check_experts(model: ModelSpec, first: int, end: int) -> None:
         )
 
 
+def check_context(groups: Sequence[LayerGroup], engine: Engine) -> None:
+    """Sliding layers cannot be divided by tokens; laid out as full ones (hybrid manager disabled) they can."""
+    sliding = any(spec.kind == "SlidingWindowSpec" for group in groups for _, spec in group.members)
+    if sliding and engine.decode_context_parallel_size > 1:
+        raise EngineRefuses(
+            "dcp-sliding-window",
+            "decode context parallel does not support sliding-window layers",
+            hint="set decode_context_parallel_size: 1, or disable_hybrid_kv_cache_manager: true beside full layers",
+            source="vLLM v1/kv_cache_interface.py: SlidingWindowSpec",
+        )
+
+
+def reported_block_size(cuts: Sequence[Stage], groups: Sequence[LayerGroup]) -> int:
+    """The block size a server states; where workers disagree, the smallest of the groups."""
+    if len({stage.sizing for stage in cuts}) == 1:
+        return cuts[0].sizing.reported_block_size
+    return min(group.spec.block_size for group in groups)
+
+
 def held_by(stage: Stage, groups: Sequence[LayerGroup], owners: Sequence[int]) -> list[list[LayerSpec]]:
     """The layers of each group that one stage holds."""
     return [[spec for i, spec in group.members if stage.holds(owners[i])] for group in groups]

@@ -238,3 +238,11 @@ def test_keys_and_values_of_two_sizes(dtype: str, refused: bool) -> None:
     sizes = {"hybrid_layer_pattern": [0, 1] * 6, "v_head_dim": 64, "sliding_window": 128, "num_experts": 8}
     got = ask(decoder("MiMoV2FlashForCausalLM", "mimo_v2_flash", **sizes), args={"kv_cache_dtype": dtype})
     assert bool(got.refused) is refused
+
+
+@pytest.mark.parametrize(
+    ("dtype", "refused"), [("auto", False), ("fp8", False), ("fp8_e5m2", False), ("bfloat16", True)]
+)
+def test_packed_pages_take_every_fp8_for_their_own(dtype: str, refused: bool) -> None:
+    got = ask("deepseek-ai/DeepSeek-V4-Flash", tp=4, args={"kv_cache_dtype": dtype})
+    assert bool(got.refused) is refused
