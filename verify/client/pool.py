@@ -85,7 +85,7 @@ class _Process:
                 stdout=subprocess.DEVNULL,
                 stderr=self._errors,
                 env={**os.environ, "PYTHONPATH": path},
-                process_group=0,  # a terminal's SIGINT is the parent's
+                start_new_session=True,  # a terminal's SIGINT is the parent's
             )
         self._reader, self._writer = await asyncio.open_connection(sock=ours, limit=2**26)
         ready = await self.hear()
