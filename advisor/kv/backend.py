@@ -47,7 +47,7 @@ def choose_backend(
         return Backend(name="none", base=1)
     _check_dtype(ask)
     if model.packs_pages:
-        return _checked(ask, packed(ask))
+        return first_that_serves(ask, [packed(ask)], _PRIORITIES)
     if model.is_sparse_mla:
         return sparse(ask)
     return latent(ask) if model.uses_mla else _attention(ask)

@@ -11,7 +11,7 @@ import msgspec
 
 from advisor.errors import EngineRefuses
 from advisor.kv.dtypes import DS_MLA, NVFP4_DTYPES, PER_TOKEN_HEAD, TURBOQUANT, is_quantized
-from advisor.kv.kernels import FP8_E4M3, Ask, Backend, first_that_serves
+from advisor.kv.kernels import FP8_E4M3, HALVES, Ask, Backend, first_that_serves
 
 _CHOOSES_BLOCK = (0, 18)  # from here a backend is chosen that takes the block size; before, the size was forced
 _TRITON_FP8 = (0, 18)
@@ -110,7 +110,15 @@ def packed(ask: Ask) -> Backend:
             hint="set kv_cache_dtype: auto",
             source="vLLM models/deepseek_v4/attention.py",
         )
-    return Backend(name="FLASHMLA_SPARSE_DSV4", base=256, default_block=256)
+    # what decode context parallel would do to its pages is not known
+    return Backend(
+        name="FLASHMLA_SPARSE_DSV4",
+        base=256,
+        default_block=256,
+        quantized=frozenset({"fp8_ds_mla"}),
+        computes=HALVES | {"float32"},
+        shards_context=False,
+    )
 
 
 def sparse(ask: Ask) -> Backend:

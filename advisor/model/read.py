@@ -25,7 +25,7 @@ _POOLING_SUFFIXES = (
 _STILL_RUNS = frozenset({"PersimmonForCausalLM", "Dots1ForCausalLM"})
 _DIVIDED_TOWERS = (
     *("Llava", "Mistral3For", "Pixtral", "Qwen2VL", "Qwen2_5_VL", "Qwen2_5Omni", "Qwen3VL", "Qwen3_5"),
-    *("Gemma3For", "PaliGemma", "KimiVL"),
+    *("Gemma3For", "PaliGemma", "KimiVL", "DotsOCR", "PaddleOCRVL"),
 )
 _MM_PREFIX_TYPES = frozenset({"bagel", "gemma3", "molmo2", "moondream3", "paligemma"})
 

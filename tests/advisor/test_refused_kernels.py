@@ -246,3 +246,4 @@ def test_keys_and_values_of_two_sizes(dtype: str, refused: bool) -> None:
 def test_packed_pages_take_every_fp8_for_their_own(dtype: str, refused: bool) -> None:
     got = ask("deepseek-ai/DeepSeek-V4-Flash", tp=4, args={"kv_cache_dtype": dtype})
     assert bool(got.refused) is refused
+    assert ask("deepseek-ai/DeepSeek-V4-Flash", tp=4, dcp=2, args={"kv_cache_dtype": dtype}).refused
