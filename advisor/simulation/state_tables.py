@@ -27,6 +27,7 @@ class AlignedStateTable(StateTable):
         self._step = 0
         self._checkpoint_alignment = rule.checkpoint_alignment
         self._marks = rules.behaviour.marks_last_state
+        self._rounds = len(rules.groups) > 1  # beside other groups, tokens are published in whole alignments
         self._waits = rules.behaviour.states_next_step
         self._lag = 1 if rules.async_scheduling else 0
 
@@ -46,7 +47,8 @@ class AlignedStateTable(StateTable):
         if self._marks and tokens == last * self.block_size and last and live.tables[self.index][last - 1]:
             key = key_at(live.segments, tokens, self.index)
             self.this_step.add(key)
-            self._last_states[key] = live
+            if self._rounds:
+                self._last_states[key] = live
 
     def _written_now(self, key: int) -> bool:
         if not self._waits:
