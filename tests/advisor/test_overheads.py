@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from advisor.activation import sampler
 from advisor.estimate import exact
-from advisor.overhead_constants import EncoderShape
+from advisor.overhead_constants import EncoderShape, OverheadConstants
 from advisor.overhead_inputs import OverheadInputs
 from advisor.overheads import has_nvls, overheads
 from advisor.units import GIB
@@ -190,12 +190,20 @@ def test_larger_batches_never_need_less(shape: dict[str, Any], version: tuple[in
 
 
 def _never_less(facts: OverheadInputs, larger: OverheadInputs, version: tuple[int, int, int]) -> None:
+    """Graphs may be one size more for fewer requests: from 0.22 vLLM captures an odd batch beside the multiples."""
     before, after = (overheads(f, constants(version)) for f in (facts, larger))
     slack = 64 * 8  # whole bytes are rounded term by term
-    for name in ("activation_bytes", "cuda_graph_bytes"):
+    odd = _odd_sizes(facts, constants(version)) if version >= (0, 22, 0) else 0
+    for name, more in (("activation_bytes", slack), ("cuda_graph_bytes", slack + odd)):
         a, b = getattr(before, name), getattr(after, name)
-        assert a.value <= b.value + slack
-        assert a.high <= b.high + slack
+        assert a.value <= b.value + more
+        assert a.high <= b.high + more
+
+
+def _odd_sizes(facts: OverheadInputs, known: OverheadConstants) -> int:
+    """What two graph sizes may take at most, piecewise and for decoding."""
+    per_size = 2 * known.graph_per_layer.value * facts.num_layers
+    return round(2 * per_size * max(1.0, known.graph_estimated.high, known.graph_captured.high))
 
 
 @settings(max_examples=60)
