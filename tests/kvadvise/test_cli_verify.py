@@ -10,6 +10,7 @@ import sys
 import time
 import xml.etree.ElementTree as Xml
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import pytest
@@ -32,7 +33,7 @@ workload:
   concurrency: 4
 engine: {{kv_cache_memory_bytes: 33554432, vllm_version: "0.32.0", max_model_len: 512}}
 """
-FAKE = {"max_model_len": 512, "num_blocks": 256, "block_size": 128, "step_s": 0.003}
+FAKE: dict[str, Any] = {"max_model_len": 512, "num_blocks": 256, "block_size": 128, "step_s": 0.003}
 SHORT = ("--phases", "warm_up,peak,over_limit")
 
 
