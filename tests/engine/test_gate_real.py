@@ -206,6 +206,24 @@ def test_a_pool_below_need_preempts(
     assert check(report, "blocks_as_planned")["status"] == "fail"
 
 
+def test_a_server_that_is_started_anew_is_no_pass(
+    demo_workload: Path, engine_python: Path, verify: Verify, step_log: dict[str, str]
+) -> None:
+    """It is gone for as long as a start takes, which is a failure of its own: what came back is another process."""
+    with serving(demo_workload, engine_python, step_log) as first:
+
+        def stop() -> None:
+            time.sleep(8)
+            first.stop()
+
+        code, report = verify(first, during=stop)
+        assert code == 1, report["summary"]
+        assert check(report, "engine_alive")["status"] == "fail"
+        with start(first.command, wait=WAIT) as again:
+            code, report = verify(again, "--phases", "warm_up,peak")
+            assert code == 0, report["summary"]
+
+
 def test_gate_is_one_command(demo_workload: Path, engine_python: Path, tmp_path: Path) -> None:
     arguments = ["gate", "--profile", str(demo_workload), "--engine", str(engine_python), "--port", str(free_port())]
     done = subprocess.run(
