@@ -23,7 +23,7 @@ _OFFLINE = {"HF_HUB_OFFLINE": "1", "VLLM_NO_USAGE_STATS": "1", "DO_NOT_TRACK": "
 _QUESTION = "How many requests fit?"
 _ANSWER_TOKENS = 24
 _SHOWN = 44
-_SHOWN_PHASES = ("regular", "peak", "tail")
+_SHOWN_PHASES = ("peak", "tail")
 _OWN = Path(__file__).resolve().parents[2] / ".engine" / "bin" / "python"  # what `make engine` makes
 _NO_ENGINE = "`make engine` installs one into .engine; --engine or KVADVISE_ENGINE name another"
 
