@@ -41,6 +41,10 @@ class LaunchReport:
         """How the start goes on: a line that moves on a terminal, elsewhere what is new."""
         self._starting.show(seen)
 
+    def end_progress(self) -> None:
+        """The start is over, one way or the other: what comes next begins a line of its own."""
+        self._starting.end()
+
     def findings(self, found: Iterable[Finding | Diagnosis]) -> None:
         """What was seen before the start, in its log, or after the stop."""
         for finding in found:

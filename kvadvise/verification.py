@@ -25,11 +25,6 @@ if TYPE_CHECKING:
     from verify.session import Order
 
 API_KEY = ("KVADVISE_API_KEY", "VLLM_API_KEY")
-DEFAULT_OUT = "kvadvise-report"
-REPORT_FILES = (
-    *("report.json", "junit.xml", "summary.md", "gate.prom", "report.html"),
-    *("requests.jsonl.gz", "timeline.jsonl.gz", "run.json"),
-)
 Inconclusive = Literal["75", "pass", "fail"]
 _URL = re.compile(r"^https?://[^/\s]+")
 _DEAD = frozenset({"engine-died", "killed-by-signal", "illegal-memory-access", "execute-timeout", "hang"})
@@ -39,7 +34,7 @@ _KINDS = {"jit-during-inference": "jit", "killed-by-host": "oom"}
 class Subject(msgspec.Struct, frozen=True, kw_only=True):
     """What a profile says and what follows from it."""
 
-    text: WorkloadText | None
+    text: WorkloadText
     workload: WorkloadFile
     plan: Plan
     config: dict[str, Any]
@@ -104,7 +99,6 @@ def order_of(
 
     if not _URL.match(url):
         raise InvalidInput(f"{url!r} is no address", where="--url", hint="such as http://127.0.0.1:8000")
-    base = subject.text.base_dir if subject.text is not None else Path.cwd()
     return Order(
         workload=subject.workload,
         vocabulary=vocabulary_of(subject.config),
@@ -112,7 +106,7 @@ def order_of(
         url=url.rstrip("/").removesuffix("/v1"),
         model=model,
         kvadvise_version=__version__,
-        base_dir=base,
+        base_dir=subject.text.base_dir,
         phases=_phases(phases),
         api_key=next((env[name] for name in API_KEY if env.get(name)), None),
         **more,
@@ -175,9 +169,11 @@ def forget_old_reports(out: Path) -> None:
 
     Raises InvalidInput where `out` cannot be made or written to.
     """
+    from verify.reports.writer import FILES
+
     try:
         out.mkdir(parents=True, exist_ok=True)
-        for name in REPORT_FILES:
+        for name in FILES:
             (out / name).unlink(missing_ok=True)
         if not os.access(out, os.W_OK):
             raise PermissionError(13, "Permission denied")
@@ -233,5 +229,4 @@ def not_started(error: KvadviseError, code: str, subject: Subject, out: Path, ev
 
 def _secrets(env: Mapping[str, str]) -> list[str]:
     """What must be in no report, however it came there."""
-    names = (*API_KEY, "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
-    return [env[name] for name in names if len(env.get(name, "")) >= 4]
+    return [env[name] for name in (*API_KEY, "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN") if env.get(name)]

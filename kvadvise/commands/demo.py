@@ -83,10 +83,9 @@ class _Demo:
 
     def _start(self, wanted: EngineCommand, made: Plan) -> RunningServer:
         from advisor.errors import EngineUnavailable
+        from kvadvise.commands.launch import causes_of
         from kvadvise.printing.starting import starting_on_stderr
         from launch.bring_up import bring_up
-        from launch.diagnosis_context import context_of
-        from launch.explain import explain
         from launch.preflight import needs_of
         from launch.server import StartFailed
 
@@ -96,7 +95,7 @@ class _Demo:
             return bring_up(wanted, needs_of(wanted, made), on_progress=shown.show, on_wait=_tell)
         except StartFailed as failed:
             shown.end()
-            first = explain(failed.failure, context_of(made))[0]
+            first = causes_of(failed, made, wanted)[0]
             _tell(f"  seen: {first.evidence}\n  the engine's log is {failed.failure.log_path}")
             raise EngineUnavailable(f"{first.code}: {first.message}", hint=first.remedy) from None
         finally:

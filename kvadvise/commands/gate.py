@@ -9,7 +9,7 @@ import click
 
 from kvadvise.cli import debug_option
 from kvadvise.commands.plan import complete_profile
-from kvadvise.commands.verify import run_options
+from kvadvise.commands.verify import RunOptions, run_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,16 +38,7 @@ def command(
     engine: str | None,
     host: str,
     port: int | None,
-    out: str,
-    phases: tuple[str, ...],
-    minutes: float | None,
-    seed: int,
-    processes: int,
-    settings: tuple[str, ...],
-    inconclusive: Inconclusive,
-    hang_after: float,
-    dry_run: bool,
-    as_json: bool,
+    run: RunOptions,
 ) -> int:
     """Start the engine as planned, replay the load against it, judge, stop it.
 
@@ -58,32 +49,29 @@ def command(
 
     from kvadvise.commands.verify import served_name, show_schedule
     from kvadvise.printing.shell import launchable
-    from kvadvise.verification import forget_old_reports, order_of, subject_of
+    from kvadvise.verification import forget_old_reports, subject_of
     from launch.engine_command import engine_command
     from launch.engine_entry import find_engine
 
-    subject = subject_of(reference, settings)
+    subject, out = subject_of(reference, run.settings), Path(run.out)
     if not launchable(subject.plan):
-        return _does_not_fit(subject, Path(out), as_json=as_json)
+        return _does_not_fit(subject, out, as_json=run.as_json)
     wanted = engine_command(find_engine(engine, os.environ), subject.plan.argv, host=host, port=port, drain_s=30)
-    order = order_of(
-        subject, url=wanted.url + wanted.root_path, model=served_name(subject), phases=phases, minutes=minutes,
-        seed=seed, processes=processes, hang_after_s=hang_after,
-    )  # fmt: skip
-    if dry_run:
+    order = run.order(subject, wanted.url + wanted.root_path, served_name(subject))
+    if run.dry_run:
         import shlex
 
         from kvadvise.output import emit
 
         emit(shlex.join(wanted.argv))
         return show_schedule(order)
-    forget_old_reports(Path(out))
+    forget_old_reports(out)
     from kvadvise.commands.verify import hooks_of
     from kvadvise.output import tell
     from verify.session import Session
 
     session = Session(order, hooks=hooks_of(tell))
-    return _gate(session, wanted, subject, Path(out), inconclusive=inconclusive, as_json=as_json)
+    return _gate(session, wanted, subject, out, inconclusive=run.inconclusive, as_json=run.as_json)
 
 
 def _does_not_fit(subject: Subject, out: Path, *, as_json: bool) -> int:
@@ -155,16 +143,11 @@ def _code_of(error: EngineUnavailable) -> str:
 
 def _started(wanted: EngineCommand, subject: Subject) -> RunningServer:
     """The engine, ready, with what it says of itself beside the plan."""
-    from kvadvise.commands.launch import tell_ready
+    from kvadvise.commands.launch import bring_up_told, tell_ready
     from kvadvise.launch_report import LaunchReport
-    from launch.bring_up import bring_up
-    from launch.preflight import needs_of
 
     report = LaunchReport(subject.plan, as_json=False)
-    server = bring_up(
-        wanted, needs_of(wanted, subject.plan), on_progress=report.progress, on_findings=report.findings,
-        on_wait=report.say,
-    )  # fmt: skip
+    server = bring_up_told(report, wanted, subject.plan)
     try:
         tell_ready(report, server, subject.plan)
     except BaseException:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -31,6 +31,8 @@ def command(directory: str, workload: str | None, out: str | None, as_json: bool
     Exit code 0: pass. 1: a check failed. 2: DIR holds no whole run, or the file is for another load. 75: it could not
     be told.
     """
+    from kvadvise.commands.verify import print_verdict
+    from kvadvise.verification import exit_code
     from verify.judge.verdict import judge
     from verify.record.store import read_run
 
@@ -42,8 +44,8 @@ def command(directory: str, workload: str | None, out: str | None, as_json: bool
         from verify.reports.writer import write_reports
 
         write_reports(Path(out), run, verdict)
-    _show(verdict, as_json)
-    return {"pass": 0, "fail": 1, "inconclusive": 75}[verdict.verdict]
+    print_verdict(verdict, as_json=as_json)
+    return exit_code(verdict, inconclusive="75", interrupted=False)
 
 
 def _stored(place: Path) -> Thresholds:
@@ -83,16 +85,3 @@ def _given(reference: str, place: Path) -> Thresholds:
             hint="a run can be held against other thresholds; another load has to be verified",
         )
     return limits
-
-
-def _show(verdict: Any, as_json: bool) -> None:
-    from kvadvise.output import emit
-    from kvadvise.printing.look import look_of_terminal
-    from verify.reports.machine import report_json
-    from verify.reports.text import lines
-
-    if as_json:
-        emit(report_json(verdict).decode().rstrip())
-        return
-    look = look_of_terminal()
-    emit("\n".join(lines(verdict, width=look.width, paint=look.paint)))

@@ -150,8 +150,7 @@ def _run(wanted: EngineCommand, plan: Plan, *, detach: bool, as_json: bool) -> i
     import time
 
     from kvadvise.launch_report import LaunchReport
-    from launch.bring_up import PreflightFailed, bring_up
-    from launch.preflight import needs_of
+    from launch.bring_up import PreflightFailed
     from launch.registry import leave_running
     from launch.server import StartFailed
     from launch.signals import signals_interrupt
@@ -160,10 +159,7 @@ def _run(wanted: EngineCommand, plan: Plan, *, detach: bool, as_json: bool) -> i
     report = LaunchReport(plan, as_json=as_json)
     with signals_interrupt():
         try:
-            server = bring_up(
-                wanted, needs_of(wanted, plan), on_progress=report.progress, on_findings=report.findings,
-                on_wait=report.say,
-            )  # fmt: skip
+            server = bring_up_told(report, wanted, plan)
         except PreflightFailed as failed:
             first = next(f for f in failed.preflight.findings if f.severity == "error")
             report.failed(time.monotonic() - began, first.code, first.message, first.remedy, None)
@@ -191,6 +187,20 @@ def _run(wanted: EngineCommand, plan: Plan, *, detach: bool, as_json: bool) -> i
         return 0
     report.say(f"the engine ended by itself: {ended}; `kvadvise diagnose --log {server.log_path}` says why")
     return 69
+
+
+def bring_up_told(report: LaunchReport, wanted: EngineCommand, plan: Plan) -> RunningServer:
+    """Start the engine, the report telling how it goes. Raises what `bring_up` raises."""
+    from launch.bring_up import bring_up
+    from launch.preflight import needs_of
+
+    try:
+        return bring_up(
+            wanted, needs_of(wanted, plan), on_progress=report.progress, on_findings=report.findings,
+            on_wait=report.say,
+        )  # fmt: skip
+    finally:
+        report.end_progress()
 
 
 def tell_ready(report: LaunchReport, server: RunningServer, plan: Plan) -> None:

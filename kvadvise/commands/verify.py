@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -20,11 +21,42 @@ if TYPE_CHECKING:
     from verify.watch.probes import Probes
 
 
-def run_options(function: Any) -> Any:
-    """The options `verify` and `gate` share."""
+class RunOptions(NamedTuple):
+    """What the options that `verify` and `gate` share were given."""
+
+    out: str
+    phases: tuple[str, ...]
+    minutes: float | None
+    seed: int
+    processes: int
+    settings: tuple[str, ...]
+    inconclusive: Inconclusive
+    hang_after: float
+    dry_run: bool
+    as_json: bool
+
+    def order(self, subject: Subject, url: str, model: str | None, **more: Any) -> Order:
+        """The order for a session. Raises InvalidInput for an address or a phase that is none."""
+        from kvadvise.verification import order_of
+
+        return order_of(
+            subject, url=url, model=model, phases=self.phases, minutes=self.minutes, seed=self.seed,
+            processes=self.processes, hang_after_s=self.hang_after, **more,
+        )  # fmt: skip
+
+
+def run_options(function: Callable[..., int]) -> Any:
+    """Adds the options `verify` and `gate` share; the command gets them together, as `run`."""
+
+    @functools.wraps(function)
+    def collected(**given: Any) -> int:
+        run = RunOptions(**{name: given.pop(name) for name in RunOptions._fields})
+        return function(run=run, **given)
+
+    command: Any = collected
     for option in reversed(_OPTIONS):
-        function = option(function)
-    return function
+        command = option(command)
+    return command
 
 
 _OPTIONS = (
@@ -81,16 +113,7 @@ def command(
     served_model: str | None,
     log: str | None,
     ca_file: str | None,
-    out: str,
-    phases: tuple[str, ...],
-    minutes: float | None,
-    seed: int,
-    processes: int,
-    settings: tuple[str, ...],
-    inconclusive: Inconclusive,
-    hang_after: float,
-    dry_run: bool,
-    as_json: bool,
+    run: RunOptions,
 ) -> int:
     """Replay the load of a profile against the server at URL, and judge whether it holds what the plan promised.
 
@@ -98,19 +121,16 @@ def command(
     2: the input is wrong. 69: the server cannot be reached. 75: it could not be told. 130: interrupted; reports are
     written all the same.
     """
-    from kvadvise.verification import log_probe, order_of, subject_of
+    from kvadvise.verification import log_probe, subject_of
     from verify.watch.probes import Probes
 
-    subject = subject_of(reference, settings)
-    order = order_of(
-        subject, url=url, model=served_model or served_name(subject), phases=phases, minutes=minutes, seed=seed,
-        processes=processes, ca_file=ca_file, hang_after_s=hang_after,
-    )  # fmt: skip
-    if dry_run:
+    subject = subject_of(reference, run.settings)
+    order = run.order(subject, url, served_model or served_name(subject), ca_file=ca_file)
+    if run.dry_run:
         return show_schedule(order)
     return run_verification(
-        order, subject, Path(out), Probes(log=log_probe(log) if log is not None else None),
-        inconclusive=inconclusive, as_json=as_json,
+        order, subject, Path(run.out), Probes(log=log_probe(log) if log is not None else None),
+        inconclusive=run.inconclusive, as_json=run.as_json,
     )  # fmt: skip
 
 
@@ -215,17 +235,25 @@ def finish(
 
 
 def show_verdict(verdict: Verdict, out: Path, *, as_json: bool) -> None:
-    """The verdict, for a program on stdout or for a person."""
-    from kvadvise.output import emit, tell
+    """The verdict, and where its reports are; a log that keeps only stderr has its line too."""
+    from kvadvise.output import tell
+    from verify.reports.text import verdict_line
+
+    print_verdict(verdict, as_json=as_json)
+    if as_json:
+        tell(verdict_line(verdict))
+    tell(f"reports are in {out}")
+
+
+def print_verdict(verdict: Verdict, *, as_json: bool) -> None:
+    """The verdict on stdout, for a program or for a person."""
+    from kvadvise.output import emit
+    from kvadvise.printing.look import look_of_terminal
     from verify.reports.machine import report_json
-    from verify.reports.text import lines, verdict_line
+    from verify.reports.text import lines
 
     if as_json:
         emit(report_json(verdict).decode().rstrip())
-        tell(verdict_line(verdict))
-    else:
-        from kvadvise.printing.look import look_of_terminal
-
-        look = look_of_terminal()
-        emit("\n".join(lines(verdict, width=look.width, paint=look.paint)))
-    tell(f"reports are in {out}")
+        return
+    look = look_of_terminal()
+    emit("\n".join(lines(verdict, width=look.width, paint=look.paint)))

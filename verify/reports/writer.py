@@ -15,6 +15,8 @@ from verify.reports.page import report_html
 from verify.reports.summary import summary_md
 
 REPORT = "report.json"
+# everything `write_reports` leaves in a directory
+FILES = ("junit.xml", "summary.md", "gate.prom", "report.html", REPORT, REQUESTS, TIMELINE, RUN)
 
 
 def report_files(verdict: Verdict, secrets: Iterable[str] = ()) -> dict[str, bytes]:
